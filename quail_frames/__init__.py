@@ -1,0 +1,1 @@
+"""AI operators for Polars data frames: lazy expressions, a cost-based plan, and a streaming runtime of our own."""

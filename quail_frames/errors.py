@@ -1,0 +1,56 @@
+"""Every error that quail-frames raises on purpose. Imports nothing.
+
+Each message says what was wrong, where (column, row or call), and what to do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class QuailFramesError(Exception):
+    """Base of all errors raised by quail-frames."""
+
+
+class CallError(QuailFramesError, ValueError):
+    """An AI call is malformed: template, labels, descriptions, selectivity or options."""
+
+
+class ColumnError(QuailFramesError, ValueError):
+    """An AI call meets a frame that lacks its column, or whose column has an unusable type."""
+
+
+class PlanError(QuailFramesError, ValueError):
+    """A query cannot be planned as written."""
+
+
+class ModelError(QuailFramesError, RuntimeError):
+    """A model cannot be found, fetched, read or run."""
+
+
+class ContextOverflowError(QuailFramesError, ValueError):
+    """A prompt is longer than the model's context.
+
+    Attributes
+    ----------
+    partial
+        The rows answered before the error, as a frame of the query's schema; None
+        where the failing run had no frame (a bare engine run).
+    row
+        Zero-based number of the row, in the input of the failing call.
+    tokens, limit
+        Length of the prompt and the most the model takes, in tokens.
+    """
+
+    def __init__(
+        self, message: str, *, row: int | None = None, tokens: int | None = None, limit: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.row = row
+        self.tokens = tokens
+        self.limit = limit
+        self.partial: Any = None
+
+
+class QuailFramesWarning(UserWarning):
+    """Something works, but not as well as the form the message names."""

@@ -1,0 +1,89 @@
+"""The physical plan: what the runtime is told to do, as plain data.
+
+The lazy layer pulls record batches of inputs through `Engine.run`; relational work stays
+on its side. Two operators exist: a `Chain` asks calls of rows, a `PairJoin` asks one call
+of pairs of rows.
+
+Input of a chain, one Arrow record batch at a time:
+    columns `inputs[i]`  Utf8 (the texts; null where the row's value is null)
+    columns `masks[j]`   Boolean (conditions already decided by the other columns)
+Output, in input order: the batch `{"row": UInt64, outputs...}` of rows that were kept,
+where `row` counts the input rows of the whole run from zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from quail_frames.plan.calls import AiCall
+from quail_frames.plan.conditions import Condition
+
+
+@dataclass(frozen=True)
+class PlannedCall:
+    """A call with its physical choices made.
+
+    `inputs[k]` is the number of the chain's input column that fills slot k of the call.
+    """
+
+    call: AiCall
+    inputs: tuple[int, ...]
+    layout: Literal["document_first", "question_first"]
+    scoring: Literal["true_false", "letters", "trie_decode", "trie_tree", "decision_choice"]
+    selectivity: float = 0.2
+
+
+@dataclass(frozen=True)
+class AnswerOutput:
+    """Column `name` holds the answer of call number `call` (null where the row was not asked)."""
+
+    name: str
+    call: int
+
+
+@dataclass(frozen=True)
+class ConditionOutput:
+    """Boolean column `name` holds the value of `condition`."""
+
+    name: str
+    condition: Condition
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Calls asked of each row, in `order`, as far as `keep` and `outputs` need them.
+
+    A row leaves as soon as `keep` is decided FALSE, or a top-level conjunct of it NULL.
+    """
+
+    inputs: tuple[str, ...]
+    masks: tuple[str, ...]
+    calls: tuple[PlannedCall, ...]
+    order: tuple[int, ...]
+    keep: Condition | None
+    outputs: tuple[AnswerOutput | ConditionOutput, ...]
+    limit: int | None = None
+    """Stop once this many rows were kept (the first ones in row order)."""
+    retain: bool = False
+    """Keep the surviving documents' KV resident: a later operator asks them again."""
+
+
+@dataclass(frozen=True)
+class PairJoin:
+    """One TRUE/FALSE call asked of pairs (anchor row, partner row).
+
+    `call.inputs` number the columns of both sides: `anchor_inputs` first, then
+    `partner_inputs`. Candidate pairs arrive as ranges of partners for each anchor, so
+    equality keys and conditions have already cut them; they are never a materialised list.
+    """
+
+    anchor_inputs: tuple[str, ...]
+    partner_inputs: tuple[str, ...]
+    call: PlannedCall
+    stop: Literal["never", "first_true"] = "never"
+    """`first_true`: an anchor is decided by its first TRUE (semi and anti joins)."""
+    retain: bool = False
+
+
+PhysicalOperator = Chain | PairJoin

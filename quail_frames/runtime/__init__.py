@@ -1,0 +1,1 @@
+"""Running a physical plan: engine, scheduler, batches, KV memory, models. Imports neither polars nor sqlglot."""

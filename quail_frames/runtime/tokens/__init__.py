@@ -1,0 +1,1 @@
+"""Token pieces of prompts: tokenizers, ragged token arrays, prompt layouts."""
