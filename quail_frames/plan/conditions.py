@@ -115,9 +115,7 @@ def needed(condition: Condition, leaves: Leaves, rows: npt.NDArray[np.bool_], ca
     return out
 
 
-def _mark_needed(
-    condition: Condition, leaves: Leaves, rows: npt.NDArray[np.bool_], out: npt.NDArray[np.bool_]
-) -> None:
+def _mark_needed(condition: Condition, leaves: Leaves, rows: npt.NDArray[np.bool_], out: npt.NDArray[np.bool_]) -> None:
     undecided = rows & (evaluate(condition, leaves) == PENDING)
     if isinstance(condition, Not):
         _mark_needed(condition.term, leaves, undecided, out)

@@ -1,0 +1,52 @@
+# The commands of this repository. Needs only Python 3.11 or newer; everything else is installed into .venv.
+#
+#   make demo PYTHON=python3.12        another interpreter
+#   make demo PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"     torch without CUDA on Linux
+#   make test PYTEST_ARGS="-k layouts -x"
+
+PYTHON ?= python3
+VENV ?= .venv
+PIP_ARGS ?=
+PYTEST_ARGS ?=
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint test-slow clean
+
+help:
+	@echo "make demo       install what is needed into $(VENV), fetch the default model, run the demo"
+	@echo "make test       style, types, import direction and the tests (slow ones left out)"
+	@echo "make test-slow  the slow tests"
+	@echo "make clean      remove $(VENV), caches and build outputs"
+
+demo: $(VENV)/.demo
+	$(BIN)/python examples/demo.py
+
+test: lint
+	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test-slow: $(VENV)/.dev
+	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+
+# A stamp is older than pyproject.toml or constraints.txt when the installed packages may be out of date.
+$(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install $(PIP_ARGS) --quiet --constraint constraints.txt --editable .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install $(PIP_ARGS) --quiet --constraint constraints.txt --editable ".[dev]"
+	@touch $(VENV)/.demo $@
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "quail-frames needs Python 3.11 or newer; name one: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)

@@ -1,0 +1,14 @@
+"""Settings that every test shares."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+# No deadline: the first example of a property often pays for a lazy import or a kernel compilation.
+settings.register_profile("development", deadline=None, print_blob=True)
+settings.register_profile(
+    "ci", deadline=None, print_blob=True, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("ci" if os.environ.get("CI") else "development")
