@@ -29,6 +29,8 @@ class Device:
     bandwidth: float
     peaks: Mapping[Dtype, float] = field(hash=False)
     price_per_hour: float | None = None
+    shared_memory: bool = False
+    """Other programs use the same memory."""
 
     def peak(self, dtype: Dtype) -> float:
         """FLOP/s for matrices of a type; where the device lacks it, those of the next wider type that it has.
@@ -58,9 +60,9 @@ DEVICES: dict[str, Device] = {
         Device("l40s", 48e9, 0.864e12, {"fp8": 733e12, "int8": 733e12, "bf16": 362.05e12, "fp32": 91.6e12}),
         Device("rtx-4090", 24e9, 1.008e12, {"fp8": 330.3e12, "int8": 660.6e12, "bf16": 165.2e12, "fp32": 82.6e12}),
         # Apple states one rate for its GPUs' 32-bit arithmetic; 16-bit runs at the same rate.
-        Device("m1-max", 64e9, 0.4e12, {"bf16": 10.4e12, "fp32": 10.4e12}),
-        Device("m2-max", 96e9, 0.4e12, {"bf16": 13.6e12, "fp32": 13.6e12}),
-        Device("m2-ultra", 192e9, 0.8e12, {"bf16": 27.2e12, "fp32": 27.2e12}),
+        Device("m1-max", 64e9, 0.4e12, {"bf16": 10.4e12, "fp32": 10.4e12}, shared_memory=True),
+        Device("m2-max", 96e9, 0.4e12, {"bf16": 13.6e12, "fp32": 13.6e12}, shared_memory=True),
+        Device("m2-ultra", 192e9, 0.8e12, {"bf16": 27.2e12, "fp32": 27.2e12}, shared_memory=True),
     )
 }
 ALIASES = {"h100": "h100-sxm", "a100": "a100-80", "4090": "rtx-4090", "m-series": "m2-max"}

@@ -211,12 +211,16 @@ def document_first(
     preamble: float = 0,
     head_rows: float = 1.0,
     reach: Reach = EVERYTHING,
+    rows: float | None = None,
 ) -> Work:
-    """Documents asked every call: preamble once for all, document once, then each call's tokens (cue included)."""
-    work = prefill(preamble, 0, reach) + prefill(documents, preamble, reach)
+    """Documents asked every call: preamble once for all, document once, then each call's tokens (cue included).
+
+    `rows`: how many documents the given lengths stand for; None: just those.
+    """
+    work = prefill(documents, preamble, reach)
     for tokens in call_tokens:
         work += asks(documents + preamble, tokens, 1, "unified", head_rows, reach)
-    return work
+    return prefill(preamble, 0, reach) + work * _times(documents, rows)
 
 
 def question_first(
@@ -225,14 +229,17 @@ def question_first(
     wrap: float = 0,
     head_rows: float = 1.0,
     reach: Reach = EVERYTHING,
+    rows: float | None = None,
 ) -> Work:
     """Documents asked every call: each call's tokens once for the column, then the document for each call.
 
-    `wrap` counts the tokens around the document: the marker before and the cue after it.
+    `wrap` counts the tokens around the document: the marker before and the cue after it. `rows`: how many documents
+    the given lengths stand for; None: just those.
     """
     work = NOTHING
     for tokens in call_tokens:
-        work += prefill(tokens, 0, reach) + asks(tokens, documents + wrap, 1, "unified", head_rows, reach)
+        once = prefill(tokens, 0, reach)
+        work += once + asks(tokens, documents + wrap, 1, "unified", head_rows, reach) * _times(documents, rows)
     return work
 
 
@@ -247,14 +254,19 @@ def filter_chain(
     """Documents asked one question after the other, as long as they pass.
 
     Each document is computed once, with the first question; question i is asked of the share
-    `selectivities[0] * ... * selectivities[i - 1]`. `questions` are suffix lengths, cue included; `documents` an array
-    of lengths (an array of one repeats nothing: multiply the result by the number of rows for equal lengths).
+    `selectivities[0] * ... * selectivities[i - 1]`. `questions` are suffix lengths, cue included. The preamble's own
+    tokens, computed once for the column, are not counted.
     """
     work, alive = prefill(documents, preamble, reach), 1.0
     for tokens, selectivity in zip(questions, selectivities, strict=True):
         work += asks(documents + preamble, tokens, 1, "unified", head_rows, reach) * alive
         alive *= selectivity
     return work
+
+
+def _times(sample: Lengths, rows: float | None) -> float:
+    """What a sample's work is multiplied by to stand for `rows` rows."""
+    return 1.0 if rows is None else rows / np.size(sample)
 
 
 def _sum(values: Lengths) -> float:

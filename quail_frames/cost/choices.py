@@ -1,0 +1,288 @@
+"""Physical choices priced: label scoring, layout, attention path, prefix sharing.
+
+Each function returns every alternative with its price and the chosen one, so that `explain` can print why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from quail_frames.cost.budgets import Budgets, budgets
+from quail_frames.cost.devices import Device
+from quail_frames.cost.roofline import Roofline, roofline
+from quail_frames.cost.shapes import ModelShape
+from quail_frames.cost.work import NOTHING, Lengths, Work, asks, document_first, label_scoring, prefill, question_first
+from quail_frames.plan.label_scoring import ScoringFigures, decode_program, letter_figures, tree_program
+from quail_frames.plan.label_trie import LabelTrie
+
+TRUE_FALSE_ENTRIES = 8
+"""Head entries of a TRUE/FALSE read-out: four spellings, with and without a leading space."""
+TIE = 1e-9
+"""Relative difference below which two prices are the same."""
+
+LabelScoring = Literal["letters", "trie_decode", "trie_tree"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where plans are priced: a model on a device with its budgets."""
+
+    shape: ModelShape
+    device: Device
+    budgets: Budgets
+
+    @staticmethod
+    def of(shape: ModelShape, device: Device) -> Target:
+        """With our own budgets."""
+        return Target(shape, device, budgets(shape, device))
+
+    def price(self, work: Work) -> Roofline:
+        """Seconds of a whole query: its weights are read once a batch, at least once."""
+        return roofline(work, self.shape, self.device, self.budgets.batches(work.new_tokens))
+
+    def marginal(self, work: Work) -> Roofline:
+        """Seconds of a small part of a large query: it pays its share of the batches' weights."""
+        return roofline(work, self.shape, self.device, work.new_tokens / self.budgets.tokens)
+
+    def head_share(self, entries: float) -> float:
+        """A restricted head's row as a share of one over the whole vocabulary."""
+        return entries / self.shape.vocabulary
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One way of doing it; `refused` says why it is not possible, then it has no price."""
+
+    name: str
+    work: Work | None = None
+    price: Roofline | None = None
+    host_seconds: float = 0.0
+    refused: str | None = None
+
+    @property
+    def seconds(self) -> float:
+        return float("inf") if self.price is None else self.price.seconds + self.host_seconds
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A decision with all its alternatives, the possible ones cheapest first."""
+
+    decision: str
+    alternatives: tuple[Alternative, ...]
+
+    @property
+    def chosen(self) -> str:
+        return self.alternatives[0].name
+
+    def __getitem__(self, name: str) -> Alternative:
+        return next(alternative for alternative in self.alternatives if alternative.name == name)
+
+    def lines(self) -> tuple[str, ...]:
+        """The decision and one line for each alternative, for `explain`."""
+        prices = tuple(
+            f"  {each.name}: {each.refused}" if each.refused else f"  {each.name}: {each.seconds:.4g} s"
+            for each in self.alternatives
+        )
+        return (f"{self.decision}: {self.chosen}", *prices)
+
+
+def choose(decision: str, alternatives: Sequence[Alternative]) -> Choice:
+    """The cheapest first; prices within rounding keep the order given."""
+    possible = [each for each in alternatives if each.refused is None]
+    least = min(each.seconds for each in possible)
+    first = next(each for each in possible if each.seconds <= least * (1 + TIE))
+    rest = sorted((each for each in alternatives if each is not first), key=lambda each: each.seconds)
+    return Choice(decision, (first, *rest))
+
+
+def scoring_cost(
+    target: Target,
+    trie: LabelTrie,
+    context: Lengths,
+    tail: float,
+    rows: float = 1000,
+    probabilities: bool = False,
+    word_ends: Sequence[Sequence[bool]] | None = None,
+    letter_tokens: float | None = None,
+    letters: bool = True,
+    restricted_head: bool = True,
+    resident: bool = True,
+) -> Choice:
+    """The three ways of scoring labels of `rows` documents.
+
+    Parameters
+    ----------
+    context
+        Tokens before the call's own: one mean length, or an array that stands for all rows.
+    tail
+        The call's own tokens after the document, cue included, without what letters add.
+    letter_tokens
+        What letters add to the instruction; None: two for each label and three for the wording.
+    letters
+        Whether the vocabulary has enough letters.
+    restricted_head
+        Whether the engine can read single entries of a head row (`trie_tree` needs whole rows).
+    resident
+        Whether the context is there already; if not, every alternative also pays for it.
+    """
+    before = NOTHING if resident else prefill(context, 0, target.shape.reach)
+    added = letter_tokens_of(len(trie)) if letter_tokens is None else letter_tokens
+    scale = rows / np.size(context)
+    alternatives = []
+    for name, figures, refused in scoring_figures(trie, probabilities, word_ends, letters):
+        if figures is None:
+            alternatives.append(Alternative(name, refused=refused))
+            continue
+        share = _head_share(target.shape, name, figures, restricted_head)
+        extra = added if name == "letters" else 0
+        work = (before + label_scoring(figures, context, tail, extra, share, target.shape.reach)) * scale
+        alternatives.append(Alternative(name, work, target.price(work)))
+    return choose("label scoring", alternatives)
+
+
+def auto_scoring(
+    shape: ModelShape,
+    trie: LabelTrie,
+    probabilities: bool = False,
+    word_ends: Sequence[Sequence[bool]] | None = None,
+    letter_tokens: float | None = None,
+    letters: bool = True,
+    restricted_head: bool = True,
+) -> LabelScoring:
+    """What `scoring="auto"` means: the method that adds the fewest FLOPs to a document's prompt.
+
+    It depends on the labels and the model alone, never on rows or the device, so answers do not either.
+    """
+    added = letter_tokens_of(len(trie)) if letter_tokens is None else letter_tokens
+    best: tuple[float, LabelScoring] | None = None
+    for name, figures, _ in scoring_figures(trie, probabilities, word_ends, letters):
+        if figures is None:
+            continue
+        tokens = figures.positions - 1 + (added if name == "letters" else 0)
+        heads = figures.head_rows * _head_share(shape, name, figures, restricted_head)
+        flops = tokens * shape.flops_per_token + heads * shape.flops_per_head_row
+        if best is None or flops < best[0] * (1 - TIE):
+            best = (flops, name)
+    assert best is not None  # trie_tree is always possible
+    return best[1]
+
+
+def letter_tokens_of(labels: int) -> int:
+    """Tokens that letters add to a classification's instruction: ` A` and `:` for each label, and the wording."""
+    return 2 * labels + 3
+
+
+def scoring_figures(
+    trie: LabelTrie,
+    probabilities: bool = False,
+    word_ends: Sequence[Sequence[bool]] | None = None,
+    letters: bool = True,
+) -> tuple[tuple[LabelScoring, ScoringFigures | None, str | None], ...]:
+    """(method, figures or None, why it is refused); where prices tie, the earlier method is taken.
+
+    Letters come first because they need one row and no trie state; they tie with `trie_decode` where two labels share
+    a start as long as what letters add.
+    """
+    refused = None
+    if probabilities:
+        refused = "gives no probabilities"
+    elif any(trie.starts_another):
+        refused = "a label is the start of another"
+    return (
+        ("letters", letter_figures(len(trie)) if letters else None, None if letters else "not enough letters"),
+        ("trie_decode", decode_program(trie).figures if refused is None else None, refused),
+        ("trie_tree", tree_program(trie, word_ends).figures, None),
+    )
+
+
+def layout_cost(
+    target: Target,
+    documents: Lengths,
+    rows: float,
+    call_tokens: Sequence[float],
+    preamble: float = 0,
+    wrap: float = 0,
+    head_entries: float = TRUE_FALSE_ENTRIES,
+) -> Choice:
+    """Document first (document once, every call's tokens for each row) or question first (the reverse).
+
+    Parameters
+    ----------
+    documents
+        Mean length or an array of lengths that stands for `rows` documents.
+    call_tokens
+        Own tokens of each call that every document is asked.
+    wrap
+        Tokens around the document when the question is first: marker and cue.
+    """
+    share, reach = target.head_share(head_entries), target.shape.reach
+    works = {
+        "document_first": document_first(documents, call_tokens, preamble, share, reach, rows),
+        "question_first": question_first(documents, call_tokens, wrap, share, reach, rows),
+    }
+    return choose("layout", [Alternative(name, work, target.price(work)) for name, work in works.items()])
+
+
+def attention_path_cost(
+    target: Target,
+    context: Lengths,
+    suffix: Lengths,
+    count: Lengths,
+    groups: float = 1,
+    head_entries: float = TRUE_FALSE_ENTRIES,
+) -> Choice:
+    """One call of attention for each ask (unified), or one read of the context for its whole group (tree).
+
+    The tree saves reads of the context and pays for joining two partial outputs; equal prices give unified, which
+    launches less.
+    """
+    share, reach = target.head_share(head_entries), target.shape.reach
+    paths: tuple[Literal["unified", "tree"], ...] = ("unified", "tree")
+    works = {path: asks(context, suffix, count, path, share, reach) * groups for path in paths}
+    return choose("attention path", [Alternative(path, work, target.price(work)) for path, work in works.items()])
+
+
+def prefix_sharing_pays(
+    target: Target,
+    lengths: npt.NDArray[np.number],
+    shared: npt.NDArray[np.number],
+    host_seconds: float = 0.0,
+) -> Choice:
+    """Whether rows should share the contexts of their common token prefixes.
+
+    Parameters
+    ----------
+    lengths
+        Tokens of each row's document.
+    shared
+        Tokens that each row takes from an earlier row, at most its length.
+    host_seconds
+        Measured time of finding the prefixes, where it is not hidden behind the device.
+
+    Notes
+    -----
+    A prefix that ends inside a page is copied up to there: those tokens' KV is read and written once more.
+    """
+    reach = target.shape.reach
+    partial = float(np.sum(shared % target.budgets.page_tokens))
+    apart = prefill(lengths, 0, reach)
+    together = prefill(lengths - shared, shared, reach) + Work(kv_written=partial, kv_read=partial)
+    return choose(
+        "prefix sharing",
+        [
+            Alternative("separate", apart, target.price(apart)),
+            Alternative("shared", together, target.price(together), host_seconds),
+        ],
+    )
+
+
+def _head_share(shape: ModelShape, method: LabelScoring, figures: ScoringFigures, restricted: bool) -> float:
+    if not restricted or method == "trie_tree":
+        return 1.0
+    return figures.head_entries / (figures.head_rows * shape.vocabulary)
