@@ -1,1 +1,63 @@
-"""AI operators for Polars data frames: lazy expressions, a cost-based plan, and a streaming runtime of our own."""
+"""AI operators for Polars data frames: lazy expressions, a cost-based plan, and a streaming runtime of our own.
+
+The Polars front end loads where Polars is installed, the runtime when a model is first asked.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from quail_frames.errors import (
+    CallError,
+    ColumnError,
+    ContextOverflowError,
+    ModelError,
+    PlanError,
+    QuailFramesError,
+    QuailFramesWarning,
+)
+
+try:
+    import polars as _polars  # noqa: F401
+except ModuleNotFoundError:
+    _FRONT_END: tuple[str, ...] = ()
+else:
+    from quail_frames import namespaces as _namespaces  # noqa: F401  registers them
+    from quail_frames.lazy.engines import close_default_engine as close_default_engine
+    from quail_frames.lazy.engines import configure as configure
+    from quail_frames.lazy.engines import default_engine as default_engine
+    from quail_frames.lazy.engines import use_engine as use_engine
+    from quail_frames.lazy.expressions import ai_classify as ai_classify
+    from quail_frames.lazy.expressions import ai_if as ai_if
+    from quail_frames.lazy.expressions import ai_score as ai_score
+
+    _FRONT_END = (
+        "ai_classify",
+        "ai_if",
+        "ai_score",
+        "close_default_engine",
+        "configure",
+        "default_engine",
+        "use_engine",
+    )
+
+_RUNTIME = {"Engine": "quail_frames.runtime.engine", "RunReport": "quail_frames.runtime.report"}
+
+__all__ = [
+    "CallError",
+    "ColumnError",
+    "ContextOverflowError",
+    "ModelError",
+    "PlanError",
+    "QuailFramesError",
+    "QuailFramesWarning",
+    *_FRONT_END,
+]
+
+
+def __getattr__(name: str) -> Any:
+    """The runtime's names, imported when first used: they load torch."""
+    if name in _RUNTIME:
+        return getattr(import_module(_RUNTIME[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

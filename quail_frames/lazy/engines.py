@@ -1,0 +1,127 @@
+"""The process's default engine: one for a model and its options, shared by every query and thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from typing import Any, Protocol
+from weakref import WeakValueDictionary
+
+import pyarrow as pa
+
+from quail_frames.plan.calls import AiCall
+from quail_frames.plan.physical import Chain, PlannedCall
+
+
+class Runner(Protocol):
+    """What the lazy layer needs of an engine."""
+
+    closed: bool
+
+    def resolve(self, call: AiCall, inputs: tuple[int, ...]) -> PlannedCall:
+        """The call with layout and scoring chosen for this engine's model."""
+        ...
+
+    def run(self, plan: Chain, batches: Iterable[pa.RecordBatch], report: Any = None) -> Iterator[pa.RecordBatch]:
+        """Answers in row order; see `quail_frames.plan.physical`."""
+        ...
+
+    def close(self) -> None:
+        """Give back the model's memory."""
+        ...
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """What `configure` was told; equal options share one engine."""
+
+    model: str = "smollm2-135m"
+    device: str = "cpu"
+    dtype: str = "auto"
+    kv_budget: int | None = None
+    token_budget: int | None = None
+    max_length: int | None = None
+
+
+_lock = threading.RLock()
+_options = EngineOptions()
+_current: Runner | None = None
+_engines: WeakValueDictionary[EngineOptions, Runner] = WeakValueDictionary()
+
+
+def configure(
+    model: str = "smollm2-135m",
+    *,
+    device: str = "cpu",
+    dtype: str = "auto",
+    kv_budget: int | None = None,
+    token_budget: int | None = None,
+    max_length: int | None = None,
+) -> None:
+    """Choose the engine of every query that names none. Loads nothing yet.
+
+    Parameters
+    ----------
+    model
+        `smollm2-135m` (the default), a Hugging Face id, a folder with safetensors, a
+        `.gguf` file, or `oracle`, which answers from a hash and needs no download.
+    device
+        `cpu`, `cuda` or `cuda:N`.
+    dtype
+        Type of the weights: `auto`, `float32`, `bfloat16` or `float16`.
+    kv_budget
+        Most bytes of KV memory; None lets the engine choose.
+    token_budget
+        Most tokens of one batch; None lets the engine choose.
+    max_length
+        Longest prompt in tokens; None is the model's own limit.
+
+    Examples
+    --------
+    >>> import quail_frames as qf
+    >>> qf.configure(model="oracle")
+    """
+    global _options, _current
+    with _lock:
+        _options = EngineOptions(str(model), device, dtype, kv_budget, token_budget, max_length)
+        _current = _engines.get(_options)
+
+
+def default_engine() -> Runner:
+    """The engine of the current configuration, made on first use.
+
+    It lives as long as it is the default or a query uses it; `configure` with other
+    options, or the end of the process, lets it go.
+    """
+    global _current
+    with _lock:
+        if _current is None or _current.closed:
+            _current = _engines.get(_options)
+        if _current is None or _current.closed:
+            _current = _engines[_options] = _make_engine(_options)
+        return _current
+
+
+def use_engine(engine: Runner) -> None:
+    """Make this engine the default, until `configure` or `use_engine` chooses another."""
+    global _current
+    with _lock:
+        _current = engine
+
+
+def close_default_engine() -> None:
+    """Close the default engine, if one was made; the next query makes a new one."""
+    global _current
+    with _lock:
+        if _current is not None:
+            _current.close()
+            _current = None
+
+
+def _make_engine(options: EngineOptions) -> Runner:
+    runtime = import_module("quail_frames.runtime.engine")  # loads torch: only when a model is asked
+    arguments = asdict(options)
+    engine: Runner = runtime.Engine(arguments.pop("model"), **arguments)
+    return engine
