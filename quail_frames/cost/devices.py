@@ -68,6 +68,27 @@ DEVICES: dict[str, Device] = {
 ALIASES = {"h100": "h100-sxm", "a100": "a100-80", "4090": "rtx-4090", "m-series": "m2-max"}
 
 
+_GPU_NAMES = {
+    "H100 80GB HBM3": "h100-sxm",
+    "H200": "h200",
+    "B200": "b200",
+    "A100-SXM4-80GB": "a100-80",
+    "L40S": "l40s",
+    "RTX 4090": "rtx-4090",
+}
+
+
+def device_of_gpu(gpu_name: str) -> Device | None:
+    """The published profile of a GPU by the name that its driver gives; None where there is none.
+
+    >>> device_of_gpu("NVIDIA H100 80GB HBM3") is device("h100-sxm")
+    True
+    """
+    # The whole name must match: "H100 PCIe", "RTX 4090 D" and "GB200" are other devices.
+    known = _GPU_NAMES.get(gpu_name.removeprefix("NVIDIA ").removeprefix("GeForce "))
+    return None if known is None else DEVICES[known]
+
+
 def device(name: str) -> Device:
     """A published device by name (`local` is measured: see `quail_frames.cost.local.local_device`).
 

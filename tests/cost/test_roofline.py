@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quail_frames.cost.devices import DEVICES, device
+from quail_frames.cost.devices import DEVICES, device, device_of_gpu
 from quail_frames.cost.roofline import roofline
 from quail_frames.cost.shapes import SHAPES, shape
 from quail_frames.cost.work import NOTHING, Work, filter_chain, prefill
@@ -85,3 +85,10 @@ def test_unknown_devices_are_refused_with_the_nearest() -> None:
 def test_a_device_costs_nothing_known_until_a_price_is_given() -> None:
     assert device("h200").price(3600) is None
     assert replace(device("h200"), price_per_hour=3.0).price(1200) == pytest.approx(1.0)
+
+
+def test_a_gpu_is_known_by_its_whole_name_only() -> None:
+    assert device_of_gpu("NVIDIA H200") == device("h200")
+    assert device_of_gpu("NVIDIA GeForce RTX 4090") == device("rtx-4090")
+    assert device_of_gpu("NVIDIA H100 PCIe") is None
+    assert device_of_gpu("NVIDIA GeForce RTX 4090 Laptop GPU") is None
