@@ -26,7 +26,7 @@ assert not {"polars", "sqlglot"} & set(sys.modules)
 """
 
 
-@pytest.mark.parametrize("part", ["runtime", "plan"])
+@pytest.mark.parametrize("part", ["runtime", "cost", "plan"])
 def test_every_module_imports_without_polars_and_sqlglot(part: str) -> None:
     command = [sys.executable, "-c", IMPORT_EVERY_MODULE, f"quail_frames.{part}"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
