@@ -1,0 +1,43 @@
+"""Plain causal attention: the reference that paged and tree attention are tested against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+"""`attend(layer, q, k, v)`: q (tokens, heads, head_dim), k and v (tokens, KV heads, head_dim), RoPE and QK-norm
+already applied to q and k; gives (tokens, heads, head_dim). It owns the KV memory and the mask."""
+
+
+def causal_attention(lengths: Sequence[int] | None = None) -> Attend:
+    """Attention of each token to itself and those before it, in its own sequence.
+
+    Parameters
+    ----------
+    lengths
+        Lengths of the sequences that stand one after another in the batch, in tokens; None for one sequence.
+
+    Examples
+    --------
+    >>> attend = causal_attention([2, 3])
+    >>> q, kv = torch.zeros(5, 4, 8), torch.zeros(5, 2, 8)
+    >>> attend(0, q, kv, kv).shape
+    torch.Size([5, 4, 8])
+    """
+
+    def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        sizes = [len(q)] if lengths is None else list(lengths)
+        parts = zip(q.split(sizes), k.split(sizes), v.split(sizes), strict=True)
+        return torch.cat([_one_sequence(*part) for part in parts])
+
+    return attend
+
+
+def _one_sequence(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    heads_first = (x.transpose(0, 1).unsqueeze(0) for x in (q, k, v))
+    out = functional.scaled_dot_product_attention(*heads_first, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
+    return out.squeeze(0).transpose(0, 1)

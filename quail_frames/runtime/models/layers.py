@@ -1,0 +1,32 @@
+"""The elementwise groups of a decoder layer, each a function of tensors that a fused kernel can replace."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """`x / sqrt(mean(x^2) + eps) * weight` over the last axis; the statistics are float32.
+
+    Zhang and Sennrich 2019, arXiv:1910.07467. `weight` broadcasts against `x`.
+    """
+    if x.dtype == torch.float32:
+        scale = torch.rsqrt(x.square().mean(dim=-1, keepdim=True).add_(eps))
+        return (x * scale).mul_(weight)
+    wide = x.to(torch.float32)
+    scale = torch.rsqrt(wide.square().mean(dim=-1, keepdim=True).add_(eps))
+    return (wide * scale).to(x.dtype).mul_(weight)
+
+
+def add_rms_norm(residual: Tensor, x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """The new residual `residual + x`, and its norm."""
+    total = residual + x
+    return total, rms_norm(total, weight, eps)
+
+
+def silu_multiply(gate_up: Tensor) -> Tensor:
+    """`silu(gate) * up` where `gate_up` (..., 2 n) holds both; shape (..., n)."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    return functional.silu(gate).mul_(up)

@@ -1,0 +1,153 @@
+"""Loading a model by name: its files, decoder, tokenizer and the facts of how it wants to be prompted."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from quail_frames.errors import ModelError
+from quail_frames.runtime.models.config import ModelConfig
+from quail_frames.runtime.models.decoder import Decoder
+from quail_frames.runtime.models.gguf import GgufWeights
+from quail_frames.runtime.models.hub import resolve
+from quail_frames.runtime.models.safetensors import SafetensorsFolder
+from quail_frames.runtime.models.weights import WeightSource, assemble
+from quail_frames.runtime.tokens.tokenizer import Tokenizer
+
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """How a model is prompted and read.
+
+    Attributes
+    ----------
+    context_length
+        The longest prompt, in tokens.
+    bos_id
+        Token before every prompt; None where the model expects none.
+    before_preamble, after_cue
+        Chat turn markers: text in which names of control tokens stand for these tokens
+        (`Tokenizer.encode_markers`).
+    pooling
+        How the logits of TRUE's tokens become one number (and FALSE's).
+    temperature, bias
+        Calibration: the score is `sigmoid((true - false) / temperature + bias)`.
+    """
+
+    context_length: int
+    bos_id: int | None = None
+    before_preamble: str = ""
+    after_cue: str = ""
+    pooling: Literal["max", "logsumexp"] = "max"
+    temperature: float = 1.0
+    bias: float = 0.0
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model ready to run. `identity` is the same wherever the same weights and vocabulary are read."""
+
+    name: str
+    decoder: Decoder
+    tokenizer: Tokenizer
+    spec: ModelSpec
+    identity: str
+
+
+def load_model(name: str | os.PathLike[str], *, device: str = "cpu", dtype: Dtype = "auto") -> LoadedModel:
+    """Reads a model into memory.
+
+    Parameters
+    ----------
+    name
+        A built-in model (`smollm2-135m`), a `.gguf` file, a folder with safetensors, or a Hugging Face id.
+    device
+        A torch device.
+    dtype
+        `auto`: bfloat16 on CUDA and on CPUs with bfloat16 matrix instructions, else float32.
+
+    Raises
+    ------
+    ModelError
+        The model is not found, cannot be fetched or read, or the device is not there.
+
+    Examples
+    --------
+    >>> model = load_model("smollm2-135m")                          # doctest: +SKIP
+    >>> model.decoder.config.num_layers                             # doctest: +SKIP
+    30
+    """
+    place = _device(device)
+    chosen = resolve_dtype(dtype, place)
+    source, tokenizer = _open(resolve(name))
+    config = source.config()
+    _check_vocabulary(config, tokenizer, os.fspath(name))
+    decoder = Decoder(config, assemble(config, source, place, chosen))
+    spec = ModelSpec(context_length=config.context_length, bos_id=tokenizer.bos_id)
+    return LoadedModel(os.fspath(name), decoder, tokenizer, spec, identity(config, source, tokenizer))
+
+
+def resolve_dtype(dtype: Dtype, device: torch.device) -> torch.dtype:
+    """The torch dtype of the weights: the one named, or for `auto` the fastest that the device computes well."""
+    if dtype != "auto":
+        if dtype not in DTYPES:
+            raise ModelError(f"There is no dtype {dtype!r}; choose 'auto', {', '.join(map(repr, DTYPES))}.")
+        return DTYPES[dtype]
+    fast = _cpu_has_fast_bfloat16() if device.type == "cpu" else device.type == "cuda"
+    return torch.bfloat16 if fast else torch.float32
+
+
+def identity(config: ModelConfig, source: WeightSource, tokenizer: Tokenizer) -> str:
+    """Stable hash of what decides a model's answers, device and dtype aside: 32 hexadecimal digits.
+
+    BLAKE2b over the config, the tokenizer, and of every tensor its name, shape, stored type
+    and first and last stored bytes. Reading all bytes of a large model would take minutes;
+    training moves every tensor, so its ends tell models apart.
+    """
+    digest = hashlib.blake2b(json.dumps(asdict(config), sort_keys=True).encode(), digest_size=16)
+    digest.update(tokenizer.identity.encode())
+    for name in sorted(source.names()):
+        digest.update(f"{name}{source.shape(name)}".encode())
+        digest.update(source.sample(name))
+    return digest.hexdigest()
+
+
+def _open(path: Path) -> tuple[SafetensorsFolder | GgufWeights, Tokenizer]:
+    if path.is_dir():
+        folder = SafetensorsFolder(path)
+        return folder, Tokenizer.from_folder(path, folder.config().bos_id)
+    weights = GgufWeights(path)
+    return weights, Tokenizer.from_gguf(weights.file.metadata, str(path))
+
+
+def _check_vocabulary(config: ModelConfig, tokenizer: Tokenizer, name: str) -> None:
+    if tokenizer.vocab_size > config.vocab_size:
+        raise ModelError(
+            f"The tokenizer of {name!r} has {tokenizer.vocab_size} tokens, and its weights know {config.vocab_size}: "
+            "they are not of the same model. Fetch the model's files again."
+        )
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise ModelError(f"The device {name!r} cannot be used here ({reason}). device='cpu' always works.") from error
+    return device
+
+
+def _cpu_has_fast_bfloat16() -> bool:
+    """AMX or AVX512-BF16; the probes are private to torch, so one that is gone counts as a no."""
+    probes = (getattr(torch.cpu, name, None) for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported"))
+    return any(probe() for probe in probes if probe is not None)
