@@ -38,6 +38,7 @@ def causal_attention(lengths: Sequence[int] | None = None) -> Attend:
 
 
 def _one_sequence(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    heads_first = (x.transpose(0, 1).unsqueeze(0) for x in (q, k, v))
-    out = functional.scaled_dot_product_attention(*heads_first, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
+    grouped = q.shape[1] != k.shape[1]
+    q, k, v = (x.transpose(0, 1).unsqueeze(0) for x in (q, k, v))
+    out = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=grouped)
     return out.squeeze(0).transpose(0, 1)

@@ -19,7 +19,9 @@ from quail_frames.runtime.models.gguf_file import GgufFile, open_gguf
 ARCHITECTURES: dict[str, Architecture] = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
 """GGUF names; the Mistral models of the Llama shape are stored as llama."""
 
-READABLE = frozenset(GGMLQuantizationType[name] for name in "F32 F16 BF16 Q4_0 Q4_1 Q8_0 Q4_K Q6_K".split())
+_KINDS = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q6_K")
+READABLE = frozenset(GGMLQuantizationType[name] for name in _KINDS)
+"""Stored types that are dequantised."""
 SAMPLE_BYTES = 512
 ROPE_FACTORS = "rope_freqs.weight"
 _WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
@@ -191,7 +193,7 @@ def _dequantized(file: GgufFile, name: str) -> Tensor:
     if kind not in READABLE:
         raise ModelError(
             f"The tensor {name!r} of {file.path} is stored as {kind.name}; "
-            f"{', '.join(sorted(known.name for known in READABLE))} are read. Take a file quantised in one of these."
+            f"{', '.join(_KINDS)} are read. Take a file quantised in one of these."
         )
     return torch.from_numpy(dequantize(file.stored(name), kind)).view(file.tensors[name].shape)
 

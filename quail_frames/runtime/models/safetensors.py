@@ -59,7 +59,7 @@ class SafetensorsFolder:
         stored = self._slice(name)
         ends = (stored[:1], stored[-1:]) if stored.get_shape() else (self.read(name),)
         content = b"".join(end.contiguous().view(torch.uint8).numpy().tobytes() for end in ends)
-        return stored.get_dtype().encode() + content
+        return str(stored.get_dtype()).encode() + content
 
     def _slice(self, name: str) -> Any:
         return self._shards[self._files[name]].get_slice(name)

@@ -1,0 +1,166 @@
+"""Our decoder computes what transformers computes, for every architecture and every way of storing weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaForCausalLM
+from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+
+from quail_frames.runtime.models.attention import causal_attention
+from quail_frames.runtime.models.decoder import Decoder
+from quail_frames.runtime.models.load import LoadedModel, load_model
+
+LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 10_000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("llama", {}),
+    "llama tied": ("llama", {"tie_word_embeddings": True}),
+    "llama with biases": ("llama", {"attention_bias": True, "mlp_bias": True}),
+    "llama without GQA": ("llama", {"num_key_value_heads": 6}),
+    "llama with its own head size": ("llama", {"head_dim": 16}),
+    "llama 3.1 rope": ("llama", {"rope_parameters": LLAMA3_ROPE}),
+    "llama linear rope": ("llama", {"rope_parameters": {**LLAMA3_ROPE, "rope_type": "linear", "factor": 4.0}}),
+    "llama in shards": ("llama", {"shard": "20KB"}),
+    "mistral": ("mistral", {"sliding_window": 256}),
+    "qwen2": ("qwen2", {}),
+    "qwen2 tied": ("qwen2", {"tie_word_embeddings": True}),
+    "qwen3": ("qwen3", {"head_dim": 16}),
+    "qwen3 with biases": ("qwen3", {"head_dim": 8, "attention_bias": True}),
+}
+TEXTS = (
+    "The plot starts slowly, but the last twenty minutes are worth the ticket on their own.",
+    "I wanted to like this film. The acting is wooden, the effects look cheap and the ending makes no sense.",
+    "Battery lasts two days, screen is bright, and the camera is decent for the price. Would buy again!",
+    "Order #48213 arrived on 2024-03-17 with a cracked lid; support refunded $12.99 within an hour.",
+    "Dear team,\n\nplease find attached the minutes of Tuesday's meeting.\n\nKind regards,\nMarta",
+    "def fibonacci(n):\n    if n < 2:\n        return n\n    return fibonacci(n - 1) + fibonacci(n - 2)\n",
+    "Das Hotel liegt ruhig, das Frühstück war ausgezeichnet, nur das WLAN fiel ständig aus.",
+    "Les pâtes étaient trop cuites et le service, hélas, bien lent ; nous ne reviendrons pas.",
+    "この映画は前半が退屈だが、最後の展開には驚いた。",
+    "الفيلم طويل جدا لكن الموسيقى رائعة",
+    '{"id": 7, "status": "failed", "error": "timeout after 30 s", "retries": [1, 2, 4]}',
+    "WARN 12:03:55 disk /dev/sda1 at 91% - cleaning temporary files",
+    "The patient reports a persistent dry cough for three weeks, no fever, and mild chest pain on deep breaths.",
+    "Whereas the Tenant shall pay the rent on the first day of each month, the Landlord shall maintain the premises.",
+    "lol that was sooo good 😂😂 cant wait 4 part 2!!!",
+    "In 1905 Einstein published four papers, on the photoelectric effect, Brownian motion, special relativity and "
+    "the equivalence of mass and energy, and that year is now called his miracle year. He worked at the patent "
+    "office in Bern at the time, and none of the papers was noticed at once by the physicists of his day.",
+    "DOCUMENT:\nGreat phone, terrible charger.\n\nEvaluate TRUE or FALSE for the following question: "
+    "Is the charger criticised?\nANSWER:",
+    "Ingredients: 200 g flour, 3 eggs, 1/2 l milk, a pinch of salt. Mix, rest for 30 minutes, fry in butter.",
+    "   indented   text\twith\ttabs   and trailing spaces   ",
+    "No.",
+)
+
+
+def all_logits(decoder: Decoder, tokens: Tensor) -> Tensor:
+    return decoder.logits(decoder.hidden(tokens, torch.arange(len(tokens)), causal_attention()), None)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_tiny_models_equal_transformers(make_tiny: Any, variant: str) -> None:
+    architecture, options = VARIANTS[variant]
+    tiny = make_tiny(architecture, **options)
+    decoder = load_model(tiny.folder, dtype="float32").decoder
+    tokens = torch.randint(0, 300, (150,), generator=torch.Generator().manual_seed(1))
+    assert (all_logits(decoder, tokens) - tiny.logits(tokens)).abs().max() <= 1e-4
+
+
+def test_sequences_side_by_side_equal_each_alone(make_tiny: Any) -> None:
+    decoder = load_model(make_tiny("qwen3", head_dim=16).folder, dtype="float32").decoder
+    first, second = torch.arange(5, 30), torch.arange(90, 97)
+    positions = torch.cat([torch.arange(25), torch.arange(7)])
+    together = decoder.logits(decoder.hidden(torch.cat([first, second]), positions, causal_attention([25, 7])))
+    alone = torch.cat([all_logits(decoder, first), all_logits(decoder, second)])
+    torch.testing.assert_close(together, alone, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
+def test_chosen_rows_equal_all_rows_then_chosen(make_tiny: Any, architecture: str) -> None:
+    decoder = load_model(make_tiny(architecture).folder, dtype="float32").decoder
+    tokens, positions, rows = torch.arange(40), torch.arange(40), torch.tensor([39, 3, 3, 20])
+    chosen = decoder.hidden(tokens, positions, causal_attention(), rows)
+    everything = decoder.hidden(tokens, positions, causal_attention())
+    torch.testing.assert_close(chosen, everything[rows], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_restricted_head_equals_columns_of_the_full_head(make_tiny: Any, tied: bool) -> None:
+    decoder = load_model(make_tiny("llama", tie_word_embeddings=tied).folder, dtype="float32").decoder
+    hidden = decoder.hidden(torch.arange(9), torch.arange(9), causal_attention())
+    ids = torch.tensor([299, 0, 17, 17])
+    restricted = decoder.logits(hidden, ids)
+    assert restricted.dtype == torch.float32 and restricted.shape == (9, 4)
+    torch.testing.assert_close(restricted, decoder.logits(hidden)[:, ids], atol=1e-5, rtol=1e-5)
+
+
+def test_bfloat16_stays_close_to_float32(make_tiny: Any) -> None:
+    folder = make_tiny("qwen3", head_dim=16).folder
+    exact, short = load_model(folder, dtype="float32").decoder, load_model(folder, dtype="bfloat16").decoder
+    assert short.dtype == torch.bfloat16
+    tokens = torch.arange(40)
+    expected, found = all_logits(exact, tokens), all_logits(short, tokens)
+    assert found.dtype == torch.float32
+    assert torch.nn.functional.cosine_similarity(found, expected).min() > 0.995
+
+
+def test_runs_under_inference_mode_and_leaves_no_gradients(make_tiny: Any) -> None:
+    decoder = load_model(make_tiny("llama").folder, dtype="float32").decoder
+    with torch.inference_mode():
+        inside = all_logits(decoder, torch.arange(5))
+    outside = all_logits(decoder, torch.arange(5))
+    assert not outside.requires_grad and torch.equal(inside, outside)
+
+
+@pytest.fixture(scope="module")
+def default_oracle(default_model_file: Path) -> Any:
+    """The default model in transformers, which reads the weights out of the same file by itself."""
+    config = AutoConfig.for_model(
+        "llama",
+        vocab_size=49152,
+        hidden_size=576,
+        intermediate_size=1536,
+        num_hidden_layers=30,
+        num_attention_heads=9,
+        num_key_value_heads=3,
+        max_position_embeddings=8192,
+        rms_norm_eps=1e-5,
+        rope_parameters={"rope_type": "default", "rope_theta": 100_000.0},
+        tie_word_embeddings=True,
+    )
+    with torch.device("meta"):
+        names_only = AutoModelForCausalLM.from_config(config)
+    state = load_gguf_checkpoint(default_model_file, return_tensors=True, model_to_load=names_only)["tensors"]
+    return LlamaForCausalLM.from_pretrained(None, config=config, state_dict=state, dtype=torch.float32).eval()
+
+
+def test_the_default_model_equals_transformers_on_real_texts(default_model: LoadedModel, default_oracle: Any) -> None:
+    encoded = default_model.tokenizer.encode(TEXTS)
+    assert len(encoded) == 20 and encoded.lengths.max() >= 60
+    tokens = torch.from_numpy(encoded.values).long()
+    positions = torch.cat([torch.arange(length) for length in encoded.lengths.tolist()])
+    last = torch.from_numpy(encoded.offsets[1:] - 1)
+    attend = causal_attention(encoded.lengths.tolist())
+    found = default_model.decoder.logits(default_model.decoder.hidden(tokens, positions, attend, last))
+    for number, logits in enumerate(found):
+        with torch.inference_mode():
+            expected = default_oracle(torch.from_numpy(encoded[number]).long()[None]).logits[0, -1]
+        assert (logits - expected).abs().max() <= 1e-3
+        assert logits.argmax() == expected.argmax()
+
+
+def test_the_default_model_knows_a_capital(default_model: LoadedModel) -> None:
+    tokens = torch.from_numpy(default_model.tokenizer.encode(["The capital of France is"]).values)
+    assert default_model.tokenizer.decode([int(all_logits(default_model.decoder, tokens)[-1].argmax())]) == " Paris"
