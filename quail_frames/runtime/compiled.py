@@ -1,0 +1,102 @@
+"""A planned call made ready for a model: prompt pieces, read-out, and how answers are stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from quail_frames.plan.calls import AiClassify, AiScore
+from quail_frames.plan.physical import PlannedCall
+from quail_frames.runtime.batch import Float32, ReadoutSpec
+from quail_frames.runtime.readouts.letters import LettersReadout
+from quail_frames.runtime.readouts.true_false import Float64, TrueFalseReadout, sigmoid
+from quail_frames.runtime.tokens.layouts import Encode, Input, Markers, Prompt, build_prompt
+from quail_frames.runtime.tokens.ragged import Ragged
+
+
+class Tokenizer(Protocol):
+    """What the runtime needs of a tokenizer."""
+
+    bos_id: int | None
+
+    def encode(self, texts: list[str]) -> Ragged:
+        """Plain-text token ids of each text."""
+        ...
+
+
+@dataclass(frozen=True)
+class ModelTraits:
+    """What a model's spec says about prompts and read-outs."""
+
+    markers: Markers = Markers()
+    pooling: str = "max"
+    temperature: float = 1.0
+    bias: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """Answers of `A` asks: truth (int8), score (float64) or label number (int16), and probabilities [A, M]."""
+
+    values: npt.NDArray[np.generic]
+    probabilities: Float64 | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledCall:
+    """One call of a chain, ready to be asked."""
+
+    planned: PlannedCall
+    prompt: Prompt
+    readout: TrueFalseReadout | LettersReadout
+
+    @property
+    def spec(self) -> ReadoutSpec:
+        """What is read at the last token."""
+        return self.readout.spec
+
+    @property
+    def value_type(self) -> np.dtype[np.generic]:
+        """How an answer is stored."""
+        call = self.planned.call
+        return np.dtype(np.int16 if isinstance(call, AiClassify) else np.float64 if isinstance(call, AiScore) else np.int8)
+
+    def decode(self, logits: Float32) -> Answers:
+        """Answers of the asks with these logits, [A, N]."""
+        if isinstance(self.readout, LettersReadout):
+            probabilities = self.readout.probabilities(logits)
+            return Answers(probabilities.argmax(axis=1).astype(np.int16), probabilities)
+        margins = self.readout.margins(logits)
+        if isinstance(self.planned.call, AiScore):
+            return Answers(sigmoid(margins))
+        return Answers((margins > 0).astype(np.int8))
+
+
+def compile_call(planned: PlannedCall, tokenizer: Tokenizer, traits: ModelTraits) -> CompiledCall:
+    """Prompt pieces and read-out of a call asked of single rows."""
+    encode = piece_encoder(tokenizer)
+    readout = make_readout(planned, encode, traits)
+    letters = readout.letters if isinstance(readout, LettersReadout) else None
+    return CompiledCall(planned, build_prompt(planned, encode, letters=letters, markers=traits.markers), readout)
+
+
+def make_readout(planned: PlannedCall, encode: Encode, traits: ModelTraits) -> TrueFalseReadout | LettersReadout:
+    """The read-out that the plan names."""
+    call = planned.call
+    if isinstance(call, AiClassify):
+        return LettersReadout.of(encode, len(call.labels))
+    return TrueFalseReadout.of(encode, pooling=traits.pooling, temperature=traits.temperature, bias=traits.bias)
+
+
+def piece_encoder(tokenizer: Tokenizer) -> Encode:
+    """Encodes one prompt piece."""
+    return lambda text: tokenizer.encode([text]).values
+
+
+def input_columns(prompt: Prompt) -> tuple[int, ...]:
+    """Operator inputs that the prompt shows, in order."""
+    pieces = (*prompt.document, *prompt.instruction, *prompt.question)
+    return tuple(dict.fromkeys(piece.column for piece in pieces if isinstance(piece, Input)))

@@ -1,0 +1,142 @@
+"""The engine: one model, one KV memory, and the plans run on them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from quail_frames.errors import CallError, QuailFramesError
+from quail_frames.plan.calls import AiCall, AiClassify
+from quail_frames.plan.physical import Chain, PlannedCall
+from quail_frames.runtime.compiled import CompiledCall, compile_call, piece_encoder
+from quail_frames.runtime.kv.memory import Memory
+from quail_frames.runtime.kv.pages import PAGE
+from quail_frames.runtime.loading import open_model
+from quail_frames.runtime.operators.chain import ChainOperator
+from quail_frames.runtime.report import RunReport
+from quail_frames.runtime.scheduler import Scheduler
+from quail_frames.runtime.tokens.layouts import QUESTION_FIRST_FROM, build_prompt
+
+DEFAULT_MODEL = "smollm2-135m"
+
+
+class Engine:
+    """A loaded model and its KV memory. Thread-safe; a context manager that frees both.
+
+    Parameters
+    ----------
+    model
+        `"smollm2-135m"` (fetched once), a Hugging Face id, a folder of safetensors, a
+        `.gguf` file, or `"oracle"`: deterministic answers without arithmetic, for tests.
+    device
+        `"cpu"`, `"cuda"`, or `"null"`: answers from a hash of the tokens, which times the host alone.
+    dtype
+        `"auto"` (bfloat16 where the device is fast at it, else float32), `"float32"`, `"bfloat16"`.
+    kv_budget
+        Bytes of KV memory. Default: a quarter of what is free, at most 4 GiB on a CPU.
+    token_budget
+        Most tokens in a batch; a longer prompt is a batch of its own.
+    max_length
+        Most tokens in a prompt; default: the model's context.
+
+    Raises
+    ------
+    ModelError
+        The model cannot be found or read.
+
+    Examples
+    --------
+    >>> with Engine("oracle") as engine:
+    ...     engine.model_name
+    'oracle'
+    """
+
+    def __init__(
+        self,
+        model: str = DEFAULT_MODEL,
+        *,
+        device: str = "cpu",
+        dtype: Literal["auto", "float32", "bfloat16"] = "auto",
+        kv_budget: int | None = None,
+        token_budget: int | None = None,
+        max_length: int | None = None,
+    ) -> None:
+        opened = open_model(model, device=device, dtype=dtype)
+        self.model_name = model
+        self.identity = opened.identity
+        self.tokenizer = opened.tokenizer
+        self.traits = opened.traits
+        self.max_length = min(max_length or opened.context_length, opened.context_length)
+        self._model = opened.model
+        budget = opened.default_kv_bytes if kv_budget is None else kv_budget
+        self.memory = Memory(budget // (opened.kv_bytes_per_token * PAGE))
+        self._model.reserve(self.memory.pages)
+        self._lock = threading.RLock()
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="quail-frames")
+        self.token_budget = token_budget or opened.default_token_budget
+        self._scheduler = Scheduler(self._model, self.memory, self.token_budget, self._worker, self._lock)
+        self.closed = False
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free the model and its memory; further runs raise."""
+        if not self.closed:
+            self.closed = True
+            self._worker.shutdown(wait=True)
+            self._model = self._scheduler = None  # type: ignore[assignment]
+
+    def resolve(self, call: AiCall, inputs: tuple[int, ...]) -> PlannedCall:
+        """The call with `auto` layout and scoring made concrete, from the call and the model alone."""
+        scoring: Any = "true_false"
+        if isinstance(call, AiClassify):
+            scoring = "letters" if call.scoring in ("auto", "by_cost") else call.scoring
+        planned = PlannedCall(call, inputs, "document_first", scoring, 0.2 if call.selectivity is None else call.selectivity)
+        if len(inputs) > 1:
+            if call.layout == "question_first":
+                raise CallError(f"{call.kind} reads {len(inputs)} columns; layout='question_first' takes one")
+            return planned
+        if call.layout == "question_first" or (call.layout == "auto" and self._is_wordy(planned)):
+            return replace(planned, layout="question_first")
+        return planned
+
+    def compile(self, planned: PlannedCall) -> CompiledCall:
+        """The call's prompt pieces and read-out for this model."""
+        return compile_call(planned, self.tokenizer, self.traits)
+
+    def run(
+        self, plan: Chain, batches: Iterable[pa.RecordBatch], report: RunReport | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Run a chain over record batches of inputs; see `quail_frames.plan.physical` for both forms.
+
+        Output batches come in row order as soon as their rows are decided. Closing the
+        iterator cancels the run and frees its memory.
+
+        Raises
+        ------
+        ContextOverflowError
+            A prompt is longer than `max_length` and its call says `overflow="error"`; the
+            rows before it have been yielded.
+        """
+        self._check_open()
+        report = RunReport() if report is None else report
+        calls = [self.compile(planned) for planned in plan.calls]
+        operator = ChainOperator(plan, calls, self.tokenizer, self.memory, self.max_length, report)
+        return self._scheduler.run(operator, iter(batches), report)
+
+    def _is_wordy(self, planned: PlannedCall) -> bool:
+        encode = piece_encoder(self.tokenizer)
+        return build_prompt(planned, encode, markers=self.traits.markers).own_tokens >= QUESTION_FIRST_FROM
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise QuailFramesError(f"this engine ({self.model_name}) is closed; open another with qf.Engine(...)")

@@ -1,0 +1,1 @@
+"""KV memory: pages, contexts that own them, and what stays resident for later reuse."""

@@ -1,0 +1,49 @@
+"""Opening a model by name: the oracle, or a torch decoder with its tokenizer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from quail_frames.runtime.compiled import ModelTraits, Tokenizer
+from quail_frames.runtime.oracle import NullModel, OracleModel
+from quail_frames.runtime.scheduler import Model
+from quail_frames.runtime.tokens.oracle_tokenizer import OracleTokenizer
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class OpenedModel:
+    """A model ready to run batches, and the facts that the engine plans with."""
+
+    model: Model
+    tokenizer: Tokenizer
+    traits: ModelTraits
+    identity: str
+    context_length: int
+    kv_bytes_per_token: int
+    default_kv_bytes: int
+    default_token_budget: int
+
+
+def open_model(name: str, *, device: str, dtype: str) -> OpenedModel:
+    """The model of this name on this device."""
+    if name == "oracle":
+        return _open_oracle(device)
+    from quail_frames.runtime.torch_model import open_torch_model
+
+    return open_torch_model(name, device=device, dtype=dtype)
+
+
+def _open_oracle(device: str) -> OpenedModel:
+    model = NullModel() if device == "null" else OracleModel()
+    return OpenedModel(
+        model,
+        OracleTokenizer(),
+        ModelTraits(),
+        identity="null" if device == "null" else "oracle",
+        context_length=1 << 17,
+        kv_bytes_per_token=8,
+        default_kv_bytes=64 << 20,
+        default_token_budget=1 << 15,
+    )

@@ -1,0 +1,1 @@
+"""Operators: state machines that emit asks and consume answers."""

@@ -1,0 +1,300 @@
+"""The chain: calls asked of rows, as far as the filter and the outputs need them.
+
+After every batch the rows whose answer came are judged again; each undecided row waits
+for the first call, in the plan's order, that can still change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from quail_frames.errors import ContextOverflowError
+from quail_frames.plan import conditions as logic
+from quail_frames.plan.calls import AiClassify
+from quail_frames.plan.physical import Chain, ConditionOutput
+from quail_frames.runtime.batch import Float32
+from quail_frames.runtime.compiled import CompiledCall, Tokenizer, input_columns
+from quail_frames.runtime.kv.memory import Memory
+from quail_frames.runtime.operators.answers import answer_array, truth_array, truth_of_mask
+from quail_frames.runtime.operators.inputs import InputColumn
+from quail_frames.runtime.operators.lane import ANSWERED, NULLED, REFUSED, UNASKED, Lane
+from quail_frames.runtime.operators.questions import Asked, Question
+from quail_frames.runtime.operators.rows import DROPPED, KEPT, RowWindow
+from quail_frames.runtime.operators.rows import REFUSED as ROW_REFUSED
+from quail_frames.runtime.report import RunReport
+from quail_frames.runtime.room import Room
+from quail_frames.runtime.tokens.ragged import Int64
+
+Bool = npt.NDArray[np.bool_]
+
+
+class ChainOperator:
+    """Runs a `Chain` plan over record batches."""
+
+    def __init__(
+        self,
+        plan: Chain,
+        calls: Sequence[CompiledCall],
+        tokenizer: Tokenizer,
+        memory: Memory,
+        limit: int,
+        report: RunReport,
+    ) -> None:
+        self.plan = plan
+        self._memory = memory
+        self._report = report
+        self._limit = limit
+        self.lanes, self._lane_of = _lanes(calls, tokenizer)
+        self.questions = [
+            Question(number, self.lanes[self._lane_of[number]], limit, plan.retain) for number in range(len(calls))
+        ]
+        self.rows = RowWindow(len(self.lanes), len(plan.masks))
+        self._calls = list(calls)
+        self._kept = 0
+
+    @property
+    def waiting_tokens(self) -> int:
+        """Input tokens of the undecided rows: how far ahead the chain has read."""
+        waiting = self.rows.waiting
+        total = 0
+        for number, lane in enumerate(self.lanes):
+            units = self.rows.units[number].data[waiting]
+            total += int(lane.value_tokens.data[units[units >= 0]].sum())
+        return total
+
+    @property
+    def ready_tokens(self) -> int:
+        """About how many tokens could be asked now."""
+        return sum(question.ready_tokens for question in self.questions)
+
+    @property
+    def finished(self) -> bool:
+        """The limit is reached: no row is wanted any more."""
+        if self.plan.limit is None:
+            return False
+        ahead = self.rows.state.data[: self.rows.decided()] == KEPT
+        return self._kept + int(ahead.sum()) >= self.plan.limit
+
+    def read(self, batch: pa.RecordBatch) -> None:
+        """Take in a record batch of inputs and masks."""
+        columns = {n: InputColumn(name, batch.column(name)) for n, name in enumerate(self.plan.inputs)}
+        masks = [truth_of_mask(batch.column(name)) for name in self.plan.masks]
+        taken = [lane.intake(columns) for lane in self.lanes]
+        self._report.rows += batch.num_rows
+        positions = self.rows.append([units for units, _ in taken], masks, [block for _, block in taken])
+        self._judge(positions)
+
+    def fill(self, room: Room) -> None:
+        """Add asks: first on resident documents, the furthest questions first, then new documents."""
+        for number in reversed(self.plan.order):
+            self.questions[number].fill_resident(room)
+        for number in reversed(self.plan.order):
+            self.questions[number].fill_fresh(room)
+
+    def accept(self, tag: Asked, logits: Float32) -> None:
+        """Answers of one block."""
+        tag.question.accept(tag.units, logits)
+        self._report.asks += len(tag.units)
+        self._report.truncated += int(tag.question.too_long(tag.units).sum())
+
+    def settle(self) -> None:
+        """After a batch's answers: judge again the rows that got one."""
+        waiting = self.rows.waiting
+        awaited = self.rows.awaited.data[waiting]
+        answered = np.zeros(len(waiting), dtype=np.bool_)
+        for number, question in enumerate(self.questions):
+            mine = np.flatnonzero(awaited == number)
+            units = self._units(number, waiting[mine])
+            answered[mine] = question.state.state.data[units] >= ANSWERED
+        self._judge(waiting[answered])
+
+    def take_output(self, least: int) -> Iterator[pa.RecordBatch]:
+        """Decided rows from the front of the window, where there are `least` or more."""
+        count = self.rows.decided()
+        if not count or count < least:
+            return
+        states = self.rows.state.data[:count]
+        refused = np.flatnonzero(states == ROW_REFUSED)
+        stop = int(refused[0]) if len(refused) else count
+        yield self._output(stop)
+        if len(refused) and not self.finished:
+            raise self._overflow_error()
+
+    def close(self) -> None:
+        """Give all contexts back."""
+        for question in self.questions:
+            self._memory.contexts.close(np.array(question.close(), dtype=np.int32))
+        for lane in self.lanes:
+            held = np.flatnonzero(lane.context.data[: lane.units] >= 0)
+            self._memory.contexts.close(lane.context.data[held])
+            lane.context.data[held] = -1
+
+    def _units(self, call: int, positions: Int64) -> Int64:
+        return self.rows.units[self._lane_of[call]].data[positions]
+
+    def _judge(self, positions: Int64) -> None:
+        """Decide rows, or queue the call that each waits for."""
+        if not len(positions):
+            return
+        before = [self._lane_units(lane, positions) for lane in range(len(self.lanes))]
+        leaves = self._leaves(positions)
+        dropped, need = self._verdict(leaves)
+        state = np.where(dropped, DROPPED, np.where(need.any(axis=0), self.rows.state.data[positions], KEPT))
+        self.rows.state.data[positions] = state
+        pending = np.flatnonzero(need.any(axis=0) & ~dropped)
+        for number in self.plan.order:
+            mine = pending[need[number, pending]]
+            pending = pending[~need[number, pending]]
+            self._await(number, positions[mine])
+        self._release(before)
+
+    def _verdict(self, leaves: logic.Leaves) -> tuple[Bool, Bool]:
+        """(rows that the filter drops [rows], calls still needed [calls, rows])."""
+        rows, calls = leaves.rows, len(self._calls)
+        dropped, need = np.zeros(rows, dtype=np.bool_), np.zeros((calls, rows), dtype=np.bool_)
+        open_filter = np.zeros(rows, dtype=np.bool_)
+        if self.plan.keep is not None:
+            for conjunct in logic.conjuncts(self.plan.keep):
+                truth = logic.evaluate(conjunct, leaves)
+                dropped |= (truth == logic.FALSE) | (truth == logic.NULL)
+                open_filter |= truth == logic.PENDING
+            need |= logic.needed(self.plan.keep, leaves, ~dropped, calls)
+        kept = ~dropped & ~open_filter
+        for output in self.plan.outputs:
+            if isinstance(output, ConditionOutput):
+                need |= logic.needed(output.condition, leaves, kept, calls)
+            else:
+                need[output.call] |= kept & (self._truth(leaves, output.call) == logic.PENDING)
+        return dropped, need
+
+    def _leaves(self, positions: Int64) -> logic.Leaves:
+        """Truth of every leaf of the plan's conditions; `Answer(c)` is there for every call, as its state."""
+        leaves = logic.Leaves(len(positions))
+        for number in range(len(self._calls)):
+            leaves[logic.Answer(number)] = self._answer_state(number, positions)
+        for number in range(len(self.plan.masks)):
+            leaves[logic.Mask(number)] = self.rows.masks[number].data[positions]
+        for condition in self._conditions():
+            for leaf in logic.leaves_of(condition):
+                if isinstance(leaf, logic.ScoreTest | logic.LabelTest):
+                    leaves[leaf] = self._test(leaf, leaves[logic.Answer(leaf.call)], positions)
+        return leaves
+
+    def _conditions(self) -> list[logic.Condition]:
+        outputs = [output.condition for output in self.plan.outputs if isinstance(output, ConditionOutput)]
+        return outputs if self.plan.keep is None else [self.plan.keep, *outputs]
+
+    def _answer_state(self, number: int, positions: Int64) -> logic.Truth:
+        """PENDING, NULL, or the truth of an AiIf (TRUE for other kinds: "answered")."""
+        units = self._units(number, positions)
+        store = self.questions[number].state
+        state = store.state.data[units]
+        boolean = store.values.data.dtype == np.int8
+        truth = np.where(state == ANSWERED, store.values.data[units] if boolean else logic.TRUE, logic.PENDING)
+        truth = np.where((state == NULLED) | (units < 0), logic.NULL, truth)
+        return truth.astype(np.int8)
+
+    def _test(self, leaf: logic.ScoreTest | logic.LabelTest, state: logic.Truth, positions: Int64) -> logic.Truth:
+        values = self.questions[leaf.call].state.values.data[self._units(leaf.call, positions)]
+        if isinstance(leaf, logic.ScoreTest):
+            passed = getattr(np, _COMPARE[leaf.comparison])(values, leaf.value)
+        else:
+            spec = self._calls[leaf.call].planned.call
+            assert isinstance(spec, AiClassify)
+            chosen = [number for number, label in enumerate(spec.labels) if label in leaf.labels]
+            passed = np.isin(values, chosen) != leaf.negated
+        return np.where(state == logic.TRUE, passed.astype(np.int8), state).astype(np.int8)
+
+    @staticmethod
+    def _truth(leaves: logic.Leaves, call: int) -> logic.Truth:
+        return leaves[logic.Answer(call)]
+
+    def _await(self, number: int, positions: Int64) -> None:
+        """Let rows wait for a call; units not asked yet enter its queue."""
+        if not len(positions):
+            return
+        question = self.questions[number]
+        self.rows.awaited.data[positions] = number
+        units = np.unique(self._units(number, positions))
+        units = units[question.state.state.data[units] == UNASKED]
+        long = question.too_long(units)
+        question.push(units[~long | (question.overflow == "truncate")])
+        if long.any() and question.overflow != "truncate":
+            nulled = question.overflow == "null"
+            question.state.state.data[units[long]] = NULLED if nulled else REFUSED
+            self._report.overflowed += int(long.sum()) if nulled else 0
+        self._settle_refused(number, positions)
+
+    def _settle_refused(self, number: int, positions: Int64) -> None:
+        """Rows whose awaited call is already refused or nulled do not wait for a batch."""
+        state = self.questions[number].state.state.data[self._units(number, positions)]
+        self.rows.state.data[positions[state == REFUSED]] = ROW_REFUSED
+        self._judge(positions[state == NULLED])
+
+    def _lane_units(self, lane: int, positions: Int64) -> Int64:
+        units = self.rows.units[lane].data[positions]
+        return np.unique(units[units >= 0])
+
+    def _release(self, touched: list[Int64]) -> None:
+        """Free the documents of units that no row in the window waits for."""
+        for number, units in enumerate(touched):
+            lane = self.lanes[number]
+            held = units[lane.context.data[units] >= 0]
+            if len(held):
+                waiting = self.rows.units[number].data[self.rows.waiting]
+                idle = held[~np.isin(held, waiting)]
+                self._memory.contexts.close(lane.context.data[idle])
+                lane.context.data[idle] = -1
+
+    def _output(self, count: int) -> pa.RecordBatch:
+        states = self.rows.state.data[:count]
+        positions = np.flatnonzero(states == KEPT)
+        if self.plan.limit is not None:
+            positions = positions[: self.plan.limit - self._kept]
+        self._kept += len(positions)
+        leaves = self._leaves(positions)
+        columns: list[pa.Array] = [pa.array((self.rows.first + positions).astype(np.uint64))]
+        for output in self.plan.outputs:
+            if isinstance(output, ConditionOutput):
+                columns.append(truth_array(logic.evaluate(output.condition, leaves)))
+            else:
+                known = self._truth(leaves, output.call) < logic.NULL
+                store = self.questions[output.call].state
+                columns.append(answer_array(store, self._units(output.call, positions), known))
+                self._report.answers += int(known.sum())
+        for blocks in self.rows.advance(count):
+            for lane, block in zip(self.lanes, blocks, strict=True):
+                lane.blocks.drop(block)
+        return pa.RecordBatch.from_arrays(columns, names=["row", *(output.name for output in self.plan.outputs)])
+
+    def _overflow_error(self) -> ContextOverflowError:
+        number = int(self.rows.awaited.data[0])
+        call = self._calls[number].planned.call
+        unit = int(self._units(number, np.zeros(1, dtype=np.int64))[0])
+        lane = self.lanes[self._lane_of[number]]
+        tokens = int(lane.value_tokens.data[unit]) + self._calls[number].prompt.own_tokens
+        return ContextOverflowError(
+            f"row {self.rows.first}: the prompt of {call.kind} on column {call.columns[0]!r} has {tokens} tokens, "
+            f"the model takes {self._limit}; pass overflow='truncate' to keep the head of the text or "
+            "overflow='null' to answer null",
+            row=self.rows.first,
+            tokens=tokens,
+            limit=self._limit,
+        )
+
+
+_COMPARE = {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal", "ne": "not_equal"}
+
+
+def _lanes(calls: Sequence[CompiledCall], tokenizer: Tokenizer) -> tuple[list[Lane], list[int]]:
+    """Lanes by the columns that calls read, and each call's lane."""
+    members: dict[tuple[int, ...], list[int]] = {}
+    for number, call in enumerate(calls):
+        members.setdefault(input_columns(call.prompt), []).append(number)
+    lanes = [Lane(columns, {n: calls[n] for n in numbers}, tokenizer) for columns, numbers in members.items()]
+    lane_of = {number: lane for lane, numbers in enumerate(members.values()) for number in numbers}
+    return lanes, [lane_of[number] for number in range(len(calls))]

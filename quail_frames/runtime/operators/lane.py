@@ -1,0 +1,120 @@
+"""A lane: the distinct inputs ("units") of the calls that read the same columns.
+
+Equal inputs are one unit and are asked once. A unit carries its tokens while it waits,
+its context while more is asked of it, and its answers for as long as the run lasts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from quail_frames.runtime.compiled import Answers, CompiledCall, Tokenizer
+from quail_frames.runtime.operators.inputs import InputColumn, TokenBlocks
+from quail_frames.runtime.tokens.ragged import Int64, Ragged
+
+UNASKED, WAITING, ANSWERED, NULLED, REFUSED = range(5)
+"""State of one call for one unit. NULLED: too long, answered null. REFUSED: too long, an error."""
+
+
+class Growing:
+    """An array that grows by doubling; `data[:size]` is in use."""
+
+    def __init__(self, dtype: npt.DTypeLike, fill: float, width: int | None = None) -> None:
+        self._fill = fill
+        self.data = np.full((64,) if width is None else (64, width), fill, dtype=dtype)
+
+    def reach(self, size: int) -> None:
+        """Make room for `size` entries; new ones hold the fill value."""
+        if size > len(self.data):
+            shape = (max(size, 2 * len(self.data)) - len(self.data), *self.data.shape[1:])
+            self.data = np.concatenate([self.data, np.full(shape, self._fill, dtype=self.data.dtype)])
+
+
+class CallState:
+    """State and answers of one call over the units of its lane."""
+
+    def __init__(self, call: CompiledCall) -> None:
+        self.call = call
+        self.state = Growing(np.int8, UNASKED)
+        self.values = Growing(call.value_type, 0)
+        self.probabilities = self._probability_store(call)
+
+    @staticmethod
+    def _probability_store(call: CompiledCall) -> Growing | None:
+        spec = call.planned.call
+        return Growing(np.float64, np.nan, len(spec.labels)) if getattr(spec, "probabilities", False) else None  # type: ignore[attr-defined]
+
+    def reach(self, size: int) -> None:
+        """Make room for `size` units."""
+        for store in (self.state, self.values, self.probabilities):
+            if store is not None:
+                store.reach(size)
+
+    def store(self, units: Int64, answers: Answers) -> None:
+        """Record answers."""
+        self.values.data[units] = answers.values
+        if self.probabilities is not None:
+            self.probabilities.data[units] = answers.probabilities
+        self.state.data[units] = ANSWERED
+
+
+class Lane:
+    """Units over `columns`, and the calls asked of them."""
+
+    def __init__(self, columns: Sequence[int], calls: Mapping[int, CompiledCall], tokenizer: Tokenizer) -> None:
+        self.columns = tuple(columns)
+        self.calls = {number: CallState(call) for number, call in calls.items()}
+        self.blocks = TokenBlocks(self.columns)
+        self._tokenizer = tokenizer
+        self._numbers: dict[Hashable, int] = {}
+        keys = dict.fromkeys(call.prompt.instruction_key for call in calls.values())
+        self.instruction_numbers = {key: number for number, key in enumerate(keys)}
+        self.context = Growing(np.int32, -1)
+        self.instruction = Growing(np.int16, -1)
+        self.document_tokens = Growing(np.int64, 0)
+        self.value_tokens = Growing(np.int64, 0)
+        self._block = Growing(np.int64, -1)
+        self._row = Growing(np.int64, 0)
+
+    @property
+    def units(self) -> int:
+        """Units seen so far."""
+        return len(self._numbers)
+
+    def intake(self, columns: Mapping[int, InputColumn]) -> tuple[Int64, int]:
+        """(unit of every row, number of the token block); unit -1 where an input is null."""
+        own = [columns[column] for column in self.columns]
+        units = self._number_rows(own)
+        rows = self._rows_to_tokenise(units)
+        values = {column: columns[column].tokens(rows, self._tokenizer) for column in self.columns}
+        block = self.blocks.add(values)
+        fresh = units[rows]
+        self._block.data[fresh] = block
+        self._row.data[fresh] = np.arange(len(rows))
+        self.value_tokens.data[fresh] = sum(lists.lengths for lists in values.values())
+        return units, block
+
+    def values_of(self, units: Int64) -> dict[int, Ragged]:
+        """Token lists of the units' inputs, by column."""
+        return self.blocks.take(self._block.data[units], self._row.data[units])
+
+    def _number_rows(self, columns: list[InputColumn]) -> Int64:
+        keys = columns[0].keys() if len(columns) == 1 else list(zip(*(column.keys() for column in columns), strict=True))
+        numbers = self._numbers
+        units = np.fromiter((numbers.setdefault(key, len(numbers)) for key in keys), dtype=np.int64, count=len(keys))
+        nulls = np.logical_or.reduce([column.nulls() for column in columns])
+        for store in (self.context, self.instruction, self.document_tokens, self.value_tokens, self._block, self._row, *self.calls.values()):
+            store.reach(len(numbers))
+        return np.where(nulls, -1, units)
+
+    def _rows_to_tokenise(self, units: Int64) -> Int64:
+        """First row of each unit that some call has not answered yet."""
+        distinct, first = np.unique(units, return_index=True)
+        first, distinct = first[distinct >= 0], distinct[distinct >= 0]
+        open_calls = np.zeros(len(distinct), dtype=np.bool_)
+        for call in self.calls.values():
+            open_calls |= call.state.data[distinct] <= WAITING
+        return first[open_calls]

@@ -1,0 +1,252 @@
+"""One call's way through a chain: which units wait for it, how they are asked, what comes back."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from quail_frames.plan.calls import Overflow
+from quail_frames.runtime.batch import Float32
+from quail_frames.runtime.compiled import CompiledCall
+from quail_frames.runtime.operators.asks import context_block, cut_asks, fresh_asks, shared_asks, suffix_asks
+from quail_frames.runtime.operators.lane import UNASKED, WAITING, Lane
+from quail_frames.runtime.room import Room
+from quail_frames.runtime.tokens.assemble import assemble
+from quail_frames.runtime.tokens.layouts import own_tokens
+from quail_frames.runtime.tokens.ragged import Int64
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """Tag of a block: these units were asked this question."""
+
+    question: Question
+    units: Int64
+
+
+PEEK = 4096
+
+
+class UnitQueue:
+    """Units in the order they came, taken from the front."""
+
+    def __init__(self) -> None:
+        self._parts: deque[Int64] = deque()
+        self.size = 0
+
+    def push(self, units: Int64) -> None:
+        """Add to the end."""
+        if len(units):
+            self._parts.append(units)
+            self.size += len(units)
+
+    def peek(self, most: int) -> Int64:
+        """Up to `most` units from the front, left in place."""
+        if len(self._parts) > 1:
+            self._parts = deque([np.concatenate(self._parts)])
+        return self._parts[0][:most] if self._parts else np.zeros(0, dtype=np.int64)
+
+    def put_back(self, count: int, units: Int64) -> None:
+        """Replace `count` units at the front (after `peek`) by these."""
+        self.drop(count)
+        if len(units):
+            self._parts.appendleft(units)
+            self.size += len(units)
+
+    def drop(self, count: int) -> None:
+        """Remove `count` units from the front (after `peek`)."""
+        if count:
+            rest = self._parts.popleft()[count:]
+            self.size -= count
+            if len(rest):
+                self._parts.appendleft(rest)
+
+
+class Question:
+    """Asks one call of the units of a lane.
+
+    A unit whose document is resident is asked on it; one whose document is not pays for
+    it, and leaves it resident while other calls of the lane may still want it.
+    """
+
+    def __init__(self, number: int, lane: Lane, limit: int, retain: bool) -> None:
+        self.number = number
+        self.lane = lane
+        self.state = lane.calls[number]
+        self.call: CompiledCall = self.state.call
+        self._limit = limit
+        self._retain = retain
+        self._resident, self._fresh = UnitQueue(), UnitQueue()
+        self._shared: int | None = None
+        self._instruction = own_tokens(self.call.prompt.instruction)
+        self._document_own = own_tokens(self.call.prompt.document)
+        self._question_own = own_tokens(self.call.prompt.question)
+        self._siblings = [other for other in lane.calls.values() if self._shares_document(other.call)]
+        self._shares_instruction = any(
+            other.call.prompt.instruction_key == self.call.prompt.instruction_key for other in self._siblings
+        )
+
+    @property
+    def overflow(self) -> Overflow:
+        """What the call does with a prompt that is too long."""
+        return self.call.planned.call.overflow
+
+    @property
+    def ready_tokens(self) -> int:
+        """About how many tokens the queued asks need."""
+        units = self._fresh.peek(PEEK)
+        fresh = int(self.lane.value_tokens.data[units].sum()) + len(units) * self.call.prompt.own_tokens
+        return fresh + self._resident.size * (self._instruction + self._question_own)
+
+    @property
+    def question_first(self) -> bool:
+        """The call's own words are one context for all units."""
+        return self.call.planned.layout == "question_first"
+
+    def too_long(self, units: Int64) -> npt.NDArray[np.bool_]:
+        """Units whose prompt is longer than the model's context."""
+        return self.lane.value_tokens.data[units] + self.call.prompt.own_tokens > self._limit
+
+    def push(self, units: Int64) -> None:
+        """Units that want an answer."""
+        self.state.state.data[units] = WAITING
+        resident = (self.lane.context.data[units] >= 0) & (not self.question_first)
+        self._resident.push(units[resident])
+        self._fresh.push(units[~resident])
+
+    def fill_resident(self, room: Room) -> None:
+        """Asks on resident documents."""
+        cost = self._instruction + self._question_own
+        while self._resident.size:
+            units = self._resident.peek(max(room.left // cost, 1 if room.empty else 0))
+            if not len(units):
+                return
+            holds = self.lane.instruction.data[units] == self.instruction_number
+            self._resident.drop(len(units))
+            for group, with_instruction in ((units[holds], False), (units[~holds], True)):
+                if len(group):
+                    self._add_suffixes(room, group, with_instruction)
+
+    def fill_fresh(self, room: Room) -> None:
+        """Asks of units whose document is not resident."""
+        self._requeue_resident(room)
+        most = room.left // max(self.call.prompt.own_tokens, 1) + 1
+        units = self._fresh.peek(most)
+        if not len(units) or not (room.left or room.empty):
+            return
+        cut = self.too_long(units)
+        if cut.any():
+            units = units[: int(cut.argmax())] if not cut[0] else units[:1]
+        if cut[0]:
+            self._fill_cut(room, units)
+        elif self.question_first:
+            self._fill_shared(room, units)
+        else:
+            self._fill_documents(room, units)
+
+    def accept(self, units: Int64, logits: Float32) -> None:
+        """Answers of the units' asks."""
+        self.state.store(units, self.call.decode(logits))
+
+    def close(self) -> list[int]:
+        """Contexts that the question itself holds."""
+        return [] if self._shared is None else [self._shared]
+
+    @property
+    def instruction_number(self) -> int:
+        """Which instruction a context holds after its document, as the lane numbers them."""
+        return self.lane.instruction_numbers[self.call.prompt.instruction_key]
+
+    def _requeue_resident(self, room: Room) -> None:
+        """A unit that waited for two calls may have become resident through the other one."""
+        units = self._fresh.peek(PEEK)
+        resident = self.lane.context.data[units] >= 0
+        if resident.any() and not self.question_first:
+            self._fresh.put_back(len(units), units[~resident])
+            self._resident.push(units[resident])
+            self.fill_resident(room)
+
+    def _shares_document(self, other: CompiledCall) -> bool:
+        same = other.prompt.document_key == self.call.prompt.document_key
+        return same and other is not self.call and not self.question_first
+
+    def _add_suffixes(self, room: Room, units: Int64, with_instruction: bool) -> None:
+        commit = False
+        if with_instruction and self._shares_instruction:
+            bare = self.lane.instruction.data[units] < 0
+            commit = bool(bare.all()) and self._room_for_instruction(room, units)
+        block = suffix_asks(self.lane, self.call, units, with_instruction, commit)
+        if commit:
+            self.lane.instruction.data[units] = self.instruction_number
+        room.add(block, Asked(self, units))
+
+    def _room_for_instruction(self, room: Room, units: Int64) -> bool:
+        contexts = self.lane.context.data[units]
+        lengths = self.lane.document_tokens.data[units] + self._instruction
+        if int(room.memory.contexts.missing_pages(contexts, lengths).sum()) > room.memory.available:
+            return False
+        room.memory.contexts.extend(contexts, lengths)
+        return True
+
+    def _fill_cut(self, room: Room, units: Int64) -> None:
+        if room.fitting(np.full(1, self._limit)):
+            self._fresh.drop(1)
+            room.add(cut_asks(self.lane, self.call, units, self._limit), Asked(self, units))
+
+    def _fill_shared(self, room: Room, units: Int64) -> None:
+        own = self._instruction
+        if self._shared is None and room.memory.fitting(np.array([own])):
+            self._shared = int(room.memory.open(np.array([own]))[0])
+            tokens = assemble(self.call.prompt.instruction, {}, 1)
+            room.add(context_block(self._shared, tokens), None)
+        if self._shared is None:
+            self._fill_documents(room, units)
+            return
+        lengths = self.lane.value_tokens.data[units] + self.call.prompt.own_tokens - own
+        count = room.fitting(lengths) or int(len(room.blocks) == 1)
+        if count:
+            self._fresh.drop(count)
+            units = units[:count]
+            room.add(shared_asks(self.lane, self.call, units, self._shared, own), Asked(self, units))
+
+    def _fill_documents(self, room: Room, units: Int64) -> None:
+        lengths = self.lane.value_tokens.data[units] + self.call.prompt.own_tokens
+        units = units[: room.fitting(lengths)]
+        if not len(units):
+            return
+        document = lengths[: len(units)] - self.call.prompt.own_tokens + self._document_own
+        kept = document + (self._instruction if self._shares_instruction else 0)
+        wanted = self._still_wanted(units)
+        kept = np.where(wanted & ~room.memory.can_hold(kept), 0, np.where(wanted, kept, 0))
+        units, kept = self._wait_for_memory(room, units, kept)
+        if not len(units):
+            return
+        contexts = np.full(len(units), -1, dtype=np.int64)
+        holding = np.flatnonzero(kept)
+        contexts[holding] = room.memory.open(kept[holding])
+        if not self.question_first:
+            self.lane.context.data[units] = contexts
+            self.lane.document_tokens.data[units] = document[: len(units)]
+            self.lane.instruction.data[units] = self.instruction_number if self._shares_instruction else -1
+        self._fresh.drop(len(units))
+        room.add(fresh_asks(self.lane, self.call, units, contexts, kept), Asked(self, units))
+
+    def _still_wanted(self, units: Int64) -> npt.NDArray[np.bool_]:
+        """Units whose document another call, or a later operator, may ask about."""
+        if self.question_first:
+            return np.zeros(len(units), dtype=np.bool_)
+        wanted = np.full(len(units), self._retain)
+        for sibling in self._siblings:
+            wanted |= sibling.state.data[units] == UNASKED
+        return wanted
+
+    def _wait_for_memory(self, room: Room, units: Int64, kept: Int64) -> tuple[Int64, Int64]:
+        """The leading units whose kept tokens fit now; where nothing else can go on, one, unkept."""
+        count = room.memory.fitting(kept)
+        if count == 0 and room.empty and room.forced:
+            return units[:1], np.zeros(1, dtype=np.int64)
+        return units[:count], kept[:count]
+

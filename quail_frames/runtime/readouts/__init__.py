@@ -1,0 +1,1 @@
+"""Read-outs: from the logits at an ask's read rows to its answer."""

@@ -1,0 +1,48 @@
+"""What a run did, in numbers that can be added up."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+
+@dataclass
+class RunReport:
+    """Counters of one query; the engine adds to them while it runs.
+
+    rows                input rows read by AI operators
+    asks                questions put to the model (one for equal inputs)
+    answers             answers given to rows or pairs, shared ones included
+    deduplicated        answers given to a row from an equal row's ask
+    fresh_tokens        tokens that the model computed
+    reused_tokens       tokens that an ask saw in a resident context instead of computing them
+    regret_tokens       tokens computed again because their context had been evicted
+    truncated           prompts cut to the model's context (`overflow="truncate"`)
+    overflowed          prompts answered null because they did not fit (`overflow="null"`)
+    batches             runs of the model
+    device_seconds      time the model was running
+    seconds             time from the first batch read to the last answer
+    """
+
+    rows: int = 0
+    asks: int = 0
+    answers: int = 0
+    deduplicated: int = 0
+    fresh_tokens: int = 0
+    reused_tokens: int = 0
+    regret_tokens: int = 0
+    truncated: int = 0
+    overflowed: int = 0
+    batches: int = 0
+    device_seconds: float = 0.0
+    seconds: float = 0.0
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Fresh tokens per second of the run; 0 before it has run."""
+        return self.fresh_tokens / self.seconds if self.seconds else 0.0
+
+    def add(self, other: RunReport) -> None:
+        """Add another report's counters to this one."""
+        for field in dataclasses.fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))

@@ -1,0 +1,146 @@
+"""The loop: fill a batch, run it while the next is being built, hand the answers back.
+
+The scheduler knows neither calls nor rows; an operator emits asks and consumes answers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import pyarrow as pa
+
+from quail_frames.runtime.batch import Batch, Float32
+from quail_frames.runtime.kv.memory import Memory
+from quail_frames.runtime.report import RunReport
+from quail_frames.runtime.room import Room
+
+T = TypeVar("T", contravariant=True)
+
+FULL = 0.75
+"""While the device works, the next batch is built once this share of the token budget is ready."""
+AHEAD = 3
+"""How many token budgets of undecided input an operator reads ahead."""
+OUTPUT_ROWS = 512
+"""Decided rows are handed on in record batches of at least this many (fewer at the end)."""
+
+
+class Model(Protocol):
+    """What runs batches: a torch decoder, the oracle, the null model."""
+
+    def reserve(self, pages: int) -> None:
+        """Allocate KV memory."""
+        ...
+
+    def run(self, batch: Batch) -> list[Float32]:
+        """Logits for every read of the batch, in order."""
+        ...
+
+
+class Operator(Protocol[T]):
+    """A state machine that emits asks and consumes answers."""
+
+    waiting_tokens: int
+    ready_tokens: int
+    finished: bool
+
+    def read(self, batch: T, /) -> None: ...
+    def fill(self, room: Room) -> None: ...
+    def accept(self, tag: Any, logits: Float32) -> None: ...
+    def settle(self) -> None: ...
+    def take_output(self, least: int) -> Iterator[pa.RecordBatch]: ...
+    def close(self) -> None: ...
+
+
+@dataclass
+class Running:
+    """A batch under way."""
+
+    answers: Future[tuple[list[Float32], float]]
+    tags: list[Any]
+
+
+class Scheduler:
+    """Drives operators over one model and one KV memory; `lock` guards both against other threads."""
+
+    def __init__(
+        self, model: Model, memory: Memory, budget: int, worker: Executor, lock: AbstractContextManager[Any]
+    ) -> None:
+        self._model = model
+        self._memory = memory
+        self._budget = budget
+        self._worker = worker
+        self._lock = lock
+
+    def run(self, operator: Operator[T], source: Iterator[T], report: RunReport) -> Iterator[pa.RecordBatch]:
+        """Pull input from `source`, yield the operator's output in order; closes the operator at the end."""
+        started = time.perf_counter()
+        running: Running | None = None
+        more = True
+        try:
+            while True:
+                more = more and self._read_ahead(operator, source)
+                with self._lock:
+                    following = self._start(operator, running, report)
+                if following is None and running is None:
+                    break
+                if running is not None:
+                    self._finish(operator, running, report)
+                running = following
+                report.seconds += time.perf_counter() - started
+                yield from operator.take_output(OUTPUT_ROWS)
+                started = time.perf_counter()
+            yield from operator.take_output(0)
+        finally:
+            if running is not None:
+                running.answers.exception()
+            with self._lock:
+                operator.close()
+            report.seconds += time.perf_counter() - started
+
+    def _read_ahead(self, operator: Operator[T], source: Iterator[T]) -> bool:
+        """Read until enough is waiting; False when the source has ended or no more is wanted."""
+        while not operator.finished and operator.waiting_tokens < AHEAD * self._budget:
+            batch = next(source, None)
+            if batch is None:
+                return False
+            with self._lock:
+                operator.read(batch)
+        return not operator.finished
+
+    def _start(self, operator: Operator[T], running: Running | None, report: RunReport) -> Running | None:
+        """Build and submit the next batch; None where nothing can be asked, or too little while one runs."""
+        if operator.finished or (running is not None and operator.ready_tokens < FULL * self._budget):
+            return None
+        room = Room(self._budget, self._memory)
+        operator.fill(room)
+        if room.empty and running is None:
+            room.forced = True
+            operator.fill(room)
+        if room.empty:
+            return None
+        batch = room.build()
+        report.batches += 1
+        report.fresh_tokens += len(batch)
+        report.reused_tokens += sum(int(block.prefix.sum()) for block in batch.blocks if block.readout is not None)
+        return Running(self._worker.submit(_timed, self._model.run, batch), room.tags)
+
+    def _finish(self, operator: Operator[T], running: Running, report: RunReport) -> None:
+        """Wait for a batch and hand its answers to the operator."""
+        answers, seconds = running.answers.result()
+        report.device_seconds += seconds
+        reading = [tag for tag in running.tags if tag is not None]
+        with self._lock:
+            for tag, logits in zip(reading, answers, strict=True):
+                operator.accept(tag, logits)
+            operator.settle()
+
+
+def _timed(run: Callable[[Batch], list[Float32]], batch: Batch) -> tuple[list[Float32], float]:
+    started = time.perf_counter()
+    answers = run(batch)
+    return answers, time.perf_counter() - started
