@@ -13,7 +13,7 @@ from quail_frames.plan.physical import PlannedCall
 from quail_frames.runtime.batch import Float32, ReadoutSpec
 from quail_frames.runtime.readouts.letters import LettersReadout
 from quail_frames.runtime.readouts.true_false import Float64, TrueFalseReadout, sigmoid
-from quail_frames.runtime.tokens.layouts import Encode, Input, Markers, Prompt, build_prompt
+from quail_frames.runtime.tokens.layouts import NO_MARKERS, Encode, Input, Markers, Prompt, build_prompt
 from quail_frames.runtime.tokens.ragged import Ragged
 
 
@@ -31,7 +31,7 @@ class Tokenizer(Protocol):
 class ModelTraits:
     """What a model's spec says about prompts and read-outs."""
 
-    markers: Markers = Markers()
+    markers: Markers = NO_MARKERS
     pooling: str = "max"
     temperature: float = 1.0
     bias: float = 0.0
@@ -62,7 +62,9 @@ class CompiledCall:
     def value_type(self) -> np.dtype[np.generic]:
         """How an answer is stored."""
         call = self.planned.call
-        return np.dtype(np.int16 if isinstance(call, AiClassify) else np.float64 if isinstance(call, AiScore) else np.int8)
+        return np.dtype(
+            np.int16 if isinstance(call, AiClassify) else np.float64 if isinstance(call, AiScore) else np.int8
+        )
 
     def decode(self, logits: Float32) -> Answers:
         """Answers of the asks with these logits, [A, N]."""

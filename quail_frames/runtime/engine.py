@@ -23,6 +23,7 @@ from quail_frames.runtime.scheduler import Scheduler
 from quail_frames.runtime.tokens.layouts import QUESTION_FIRST_FROM, build_prompt
 
 DEFAULT_MODEL = "smollm2-135m"
+UNKNOWN_SELECTIVITY = 0.2
 
 
 class Engine:
@@ -100,7 +101,8 @@ class Engine:
         scoring: Any = "true_false"
         if isinstance(call, AiClassify):
             scoring = "letters" if call.scoring in ("auto", "by_cost") else call.scoring
-        planned = PlannedCall(call, inputs, "document_first", scoring, 0.2 if call.selectivity is None else call.selectivity)
+        selectivity = UNKNOWN_SELECTIVITY if call.selectivity is None else call.selectivity
+        planned = PlannedCall(call, inputs, "document_first", scoring, selectivity)
         if len(inputs) > 1:
             if call.layout == "question_first":
                 raise CallError(f"{call.kind} reads {len(inputs)} columns; layout='question_first' takes one")

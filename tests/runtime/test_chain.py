@@ -84,7 +84,9 @@ def test_a_chain_answers_like_whole_prompts(data: st.DataObject) -> None:
     specs = data.draw(calls())
     keep = data.draw(st.none() | conditions(specs))
     shown = data.draw(conditions(specs))
-    rows = data.draw(st.lists(st.tuples(st.none() | TEXTS, st.none() | TEXTS, st.sampled_from([True, False, None])), max_size=25))
+    rows = data.draw(
+        st.lists(st.tuples(st.none() | TEXTS, st.none() | TEXTS, st.sampled_from([True, False, None])), max_size=25)
+    )
     order = tuple(data.draw(st.permutations(range(len(specs)))))
     kv_budget = data.draw(st.sampled_from([0, 8 * 16 * 3, 8 * 16 * 12, 1 << 20]))
     token_budget = data.draw(st.sampled_from([1, 150, 100_000]))
@@ -99,7 +101,10 @@ def test_a_chain_answers_like_whole_prompts(data: st.DataObject) -> None:
 
 
 def expected_rows(
-    planned: list[PlannedCall], keep: Condition | None, shown: Condition, rows: list[tuple[str | None, str | None, bool | None]]
+    planned: list[PlannedCall],
+    keep: Condition | None,
+    shown: Condition,
+    rows: list[tuple[str | None, str | None, bool | None]],
 ) -> Iterator[dict[str, object]]:
     for number, (a, b, mask) in enumerate(rows):
         answers: list[object] = [expected_answer(call, (a, b)) for call in planned]
@@ -111,7 +116,9 @@ def expected_rows(
 def record_batches(rows: list[tuple[str | None, str | None, bool | None]], size: int) -> Iterator[pa.RecordBatch]:
     for start in range(0, len(rows), size):
         a, b, m = zip(*rows[start : start + size], strict=True)
-        yield pa.record_batch({"a": pa.array(a, pa.string()), "b": pa.array(b, pa.string()), "m": pa.array(m, pa.bool_())})
+        yield pa.record_batch(
+            {"a": pa.array(a, pa.string()), "b": pa.array(b, pa.string()), "m": pa.array(m, pa.bool_())}
+        )
 
 
 def texts_batch(*texts: str) -> Iterator[pa.RecordBatch]:
@@ -170,14 +177,20 @@ def test_a_prompt_longer_than_the_context_follows_the_overflow_policy(overflow: 
         run = engine.run(plan, texts_batch("short", "x" * 1000, "tail"), report)
         if overflow == "error":
             assert [row["row"] for row in next(run).to_pylist()] == [0]
-            with pytest.raises(ContextOverflowError, match=r"row 1: the prompt of AiIf on column 'a' has 10\d\d tokens") as info:
+            with pytest.raises(
+                ContextOverflowError, match=r"row 1: the prompt of AiIf on column 'a' has 10\d\d tokens"
+            ) as info:
                 list(run)
             assert (info.value.row, info.value.limit) == (1, 200)
             return
         answers = [row["answer"] for batch in run for row in batch.to_pylist()]
         room = 200 - engine.compile(plan.calls[0]).prompt.own_tokens
         middle = None if overflow == "null" else expected_answer(plan.calls[0], ("x" * room,))
-        assert answers == [expected_answer(plan.calls[0], ("short",)), middle, expected_answer(plan.calls[0], ("tail",))]
+        assert answers == [
+            expected_answer(plan.calls[0], ("short",)),
+            middle,
+            expected_answer(plan.calls[0], ("tail",)),
+        ]
         assert (report.truncated, report.overflowed) == ((0, 1) if overflow == "null" else (1, 0))
 
 
@@ -197,7 +210,9 @@ def test_a_cancelled_run_frees_its_memory() -> None:
         specs = [AiIf(question(f"{n}?", "a"), ("a",)) for n in range(2)]
         planned = tuple(engine.resolve(call, (0,)) for call in specs)
         outputs = tuple(AnswerOutput(str(n), n) for n in range(2))
-        run = engine.run(Chain(("a",), (), planned, (0, 1), None, outputs), texts_batch(*[f"t {n}" for n in range(5000)]))
+        run = engine.run(
+            Chain(("a",), (), planned, (0, 1), None, outputs), texts_batch(*[f"t {n}" for n in range(5000)])
+        )
         next(run)
         run.close()
         assert engine.memory.available == engine.memory.pages

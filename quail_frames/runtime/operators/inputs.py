@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
@@ -30,7 +31,9 @@ class InputColumn:
         kind = self.array.type
         tokens = pa.types.is_list(kind) and pa.types.is_int32(kind.value_type)
         if not (tokens or pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
-            raise ColumnError(f"input column {self.name!r} has type {kind}; cast it to string (or list<int32> of token ids)")
+            raise ColumnError(
+                f"input column {self.name!r} has type {kind}; cast it to string (or list<int32> of token ids)"
+            )
 
     @property
     def is_tokens(self) -> bool:
@@ -46,8 +49,9 @@ class InputColumn:
         if self.is_tokens:
             lists = _token_lists(self.array)
             data, offsets = lists.values.tobytes(), (lists.offsets * 4).tolist()
-            return [_short(data[a:b]) for a, b in zip(offsets, offsets[1:], strict=False)]
-        return [text if text is None or len(text) <= LONG_KEY else _short(text.encode()) for text in self.array.to_pylist()]
+            return [_short(data[a:b]) for a, b in itertools.pairwise(offsets)]
+        texts = self.array.to_pylist()
+        return [text if text is None or len(text) <= LONG_KEY else _short(text.encode()) for text in texts]
 
     def tokens(self, rows: Int64, tokenizer: Tokenizer) -> Ragged:
         """Token lists of the chosen rows."""
@@ -89,8 +93,8 @@ class TokenBlocks:
             own = self._blocks[int(blocks[0])]
             return {column: own[column].take(rows) for column in self.columns}
         distinct = np.unique(blocks)
-        starts = dict(zip(distinct.tolist(), offsets_of(np.array([self._size(b) for b in distinct])).tolist(), strict=False))
-        shifted = rows + np.array([starts[block] for block in blocks.tolist()], dtype=np.int64)
+        starts = offsets_of(np.array([self._size(block) for block in distinct]))[:-1]
+        shifted = rows + starts[np.searchsorted(distinct, blocks)]
         joined = {c: concatenate([self._blocks[b][c] for b in distinct.tolist()]) for c in self.columns}
         return {column: joined[column].take(shifted) for column in self.columns}
 

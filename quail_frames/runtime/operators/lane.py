@@ -78,6 +78,8 @@ class Lane:
         self.value_tokens = Growing(np.int64, 0)
         self._block = Growing(np.int64, -1)
         self._row = Growing(np.int64, 0)
+        per_unit = (self.context, self.instruction, self.document_tokens, self.value_tokens, self._block, self._row)
+        self._stores: tuple[Growing | CallState, ...] = (*per_unit, *self.calls.values())
 
     @property
     def units(self) -> int:
@@ -102,12 +104,14 @@ class Lane:
         return self.blocks.take(self._block.data[units], self._row.data[units])
 
     def _number_rows(self, columns: list[InputColumn]) -> Int64:
-        keys = columns[0].keys() if len(columns) == 1 else list(zip(*(column.keys() for column in columns), strict=True))
+        keys = columns[0].keys()
+        if len(columns) > 1:
+            keys = list(zip(keys, *(column.keys() for column in columns[1:]), strict=True))
         numbers = self._numbers
         units = np.fromiter((numbers.setdefault(key, len(numbers)) for key in keys), dtype=np.int64, count=len(keys))
-        nulls = np.logical_or.reduce([column.nulls() for column in columns])
-        for store in (self.context, self.instruction, self.document_tokens, self.value_tokens, self._block, self._row, *self.calls.values()):
+        for store in self._stores:
             store.reach(len(numbers))
+        nulls = np.logical_or.reduce([column.nulls() for column in columns])
         return np.where(nulls, -1, units)
 
     def _rows_to_tokenise(self, units: Int64) -> Int64:

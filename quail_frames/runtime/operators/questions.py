@@ -249,4 +249,3 @@ class Question:
         if count == 0 and room.empty and room.forced:
             return units[:1], np.zeros(1, dtype=np.int64)
         return units[:count], kept[:count]
-

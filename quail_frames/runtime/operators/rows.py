@@ -65,4 +65,3 @@ class RowWindow:
 
     def _stores(self) -> tuple[Growing, ...]:
         return (*self.units, *self.masks, self.state, self.awaited)
-

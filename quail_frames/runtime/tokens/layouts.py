@@ -209,4 +209,3 @@ def _documents(
         heading = document_heading(slot, count)
         pieces += [encode((lead if number == 0 else "\n\n") + heading), Input(planned.inputs[slot])]
     return tuple(pieces)
-

@@ -1,0 +1,86 @@
+"""A torch decoder as the scheduler's model: batches in, logits of the read rows out."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from quail_frames.runtime.attention import KvArena, TreeAttention
+from quail_frames.runtime.batch import Batch, Float32, Read
+from quail_frames.runtime.compiled import ModelTraits
+from quail_frames.runtime.loading import GIB, OpenedModel
+from quail_frames.runtime.models.decoder import Decoder
+from quail_frames.runtime.models.load import Dtype, LoadedModel, load_model
+from quail_frames.runtime.tokens.layouts import Markers
+
+HEAD_ROWS = 256
+"""Rows of the full output head computed at a time, where a read-out needs the whole vocabulary."""
+CPU_TOKEN_BUDGET = 2048
+
+
+class TorchModel:
+    """Runs batches through a decoder, with attention over a paged arena."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+        self._arena: KvArena | None = None
+
+    def reserve(self, pages: int) -> None:
+        """Allocate KV memory; a CPU commits it page by page as it is first written."""
+        config = self._decoder.config
+        self._arena = KvArena(
+            config.num_layers, pages, config.num_kv_heads, config.head_dim, self._decoder.dtype, self._decoder.device
+        )
+
+    @torch.inference_mode()
+    def run(self, batch: Batch) -> list[Float32]:
+        """Logits for every read of the batch, in order."""
+        assert self._arena is not None
+        self._arena.copy_pages(batch.copies)
+        rows = np.concatenate([read.rows for read in batch.reads]) if batch.reads else np.zeros(0, dtype=np.int64)
+        tokens, positions = torch.from_numpy(batch.tokens), torch.from_numpy(batch.positions)
+        attend = TreeAttention(batch, self._arena)
+        hidden = self._decoder.hidden(tokens, positions, attend, torch.from_numpy(rows))
+        parts = hidden.split([len(read.rows) for read in batch.reads])
+        return [self._read(part, read) for part, read in zip(parts, batch.reads, strict=True)]
+
+    def _read(self, hidden: Tensor, read: Read) -> Float32:
+        ids = torch.from_numpy(read.readout.token_ids.astype(np.int64))
+        logits = self._decoder.logits(hidden, ids)
+        if read.readout.normalize:
+            chunks = (self._decoder.logits(part).logsumexp(dim=1) for part in hidden.split(HEAD_ROWS))
+            logits = torch.cat([logits, torch.cat(list(chunks))[:, None]], dim=1)
+        return logits.numpy()
+
+
+def open_torch_model(name: str, *, device: str, dtype: Dtype) -> OpenedModel:
+    """Load a model and say what the engine needs to plan with it."""
+    loaded = load_model(name, device=device, dtype=dtype)
+    decoder, config = loaded.decoder, loaded.decoder.config
+    per_token = 2 * config.num_layers * config.num_kv_heads * config.head_dim * decoder.dtype.itemsize
+    return OpenedModel(
+        TorchModel(decoder),
+        loaded.tokenizer,
+        _traits(loaded),
+        identity=f"{loaded.identity} {decoder.dtype}",
+        context_length=loaded.spec.context_length,
+        kv_bytes_per_token=per_token,
+        default_kv_bytes=min(_physical_memory() // 4, 4 * GIB),
+        default_token_budget=CPU_TOKEN_BUDGET,
+    )
+
+
+def _traits(loaded: LoadedModel) -> ModelTraits:
+    spec = loaded.spec
+    markers = Markers(spec.before_preamble, spec.after_cue, spec.bos_id)
+    return ModelTraits(markers, spec.pooling, spec.temperature, spec.bias)
+
+
+def _physical_memory() -> int:
+    """Bytes of memory of this machine (POSIX; 8 GiB are assumed elsewhere)."""
+    if not hasattr(os, "sysconf"):
+        return 8 * GIB
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
