@@ -13,7 +13,15 @@ from quail_frames.plan.physical import PlannedCall
 from quail_frames.runtime.batch import Float32, ReadoutSpec
 from quail_frames.runtime.readouts.letters import LettersReadout
 from quail_frames.runtime.readouts.true_false import Float64, TrueFalseReadout, sigmoid
-from quail_frames.runtime.tokens.layouts import NO_MARKERS, Encode, Input, Markers, Prompt, build_prompt
+from quail_frames.runtime.tokens.layouts import (
+    NO_MARKERS,
+    Encode,
+    Input,
+    Markers,
+    Prompt,
+    build_pair_prompt,
+    build_prompt,
+)
 from quail_frames.runtime.tokens.ragged import Ragged
 
 
@@ -83,6 +91,16 @@ def compile_call(planned: PlannedCall, tokenizer: Tokenizer, traits: ModelTraits
     readout = make_readout(planned, encode, traits)
     letters = readout.letters if isinstance(readout, LettersReadout) else None
     return CompiledCall(planned, build_prompt(planned, encode, letters=letters, markers=traits.markers), readout)
+
+
+def compile_pair_call(planned: PlannedCall, anchors: int, tokenizer: Tokenizer, traits: ModelTraits) -> CompiledCall:
+    """Prompt pieces and read-out of a call asked of pairs; inputs below `anchors` are the anchor's."""
+    encode = piece_encoder(tokenizer)
+    readout = make_readout(planned, encode, traits)
+    letters = readout.letters if isinstance(readout, LettersReadout) else None
+    slots = frozenset(slot for slot in planned.call.template.inputs if planned.inputs[slot] < anchors)
+    prompt = build_pair_prompt(planned, slots, encode, letters=letters, markers=traits.markers)
+    return CompiledCall(planned, prompt, readout)
 
 
 def make_readout(planned: PlannedCall, encode: Encode, traits: ModelTraits) -> TrueFalseReadout | LettersReadout:

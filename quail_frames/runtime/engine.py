@@ -12,12 +12,14 @@ import pyarrow as pa
 
 from quail_frames.errors import CallError, QuailFramesError
 from quail_frames.plan.calls import AiCall, AiClassify
-from quail_frames.plan.physical import Chain, PlannedCall
-from quail_frames.runtime.compiled import CompiledCall, compile_call, piece_encoder
+from quail_frames.plan.physical import Chain, PairJoin, PlannedCall
+from quail_frames.runtime.compiled import CompiledCall, compile_call, compile_pair_call, piece_encoder
 from quail_frames.runtime.kv.memory import Memory
 from quail_frames.runtime.kv.pages import PAGE
 from quail_frames.runtime.loading import open_model
+from quail_frames.runtime.operators.candidates import AnchorBatch
 from quail_frames.runtime.operators.chain import ChainOperator
+from quail_frames.runtime.operators.pairs import PairOperator
 from quail_frames.runtime.report import RunReport
 from quail_frames.runtime.scheduler import Scheduler
 from quail_frames.runtime.tokens.layouts import QUESTION_FIRST_FROM, build_prompt
@@ -134,6 +136,26 @@ class Engine:
         calls = [self.compile(planned) for planned in plan.calls]
         operator = ChainOperator(plan, calls, self.tokenizer, self.memory, self.max_length, report)
         return self._scheduler.run(operator, iter(batches), report)
+
+    def join(
+        self,
+        plan: PairJoin,
+        anchors: Iterable[AnchorBatch],
+        partners: pa.RecordBatch,
+        report: RunReport | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Ask a call of pairs; see `quail_frames.runtime.operators.pairs` for the output.
+
+        Raises
+        ------
+        ContextOverflowError
+            A pair's prompt is longer than `max_length` and the call says `overflow="error"`.
+        """
+        self._check_open()
+        report = RunReport() if report is None else report
+        call = compile_pair_call(plan.call, len(plan.anchor_inputs), self.tokenizer, self.traits)
+        operator = PairOperator(plan, call, partners, self.tokenizer, self.memory, self.max_length, report)
+        return self._scheduler.run(operator, iter(anchors), report)
 
     def _is_wordy(self, planned: PlannedCall) -> bool:
         encode = piece_encoder(self.tokenizer)

@@ -54,10 +54,10 @@ class InputColumn:
         return [text if text is None or len(text) <= LONG_KEY else _short(text.encode()) for text in texts]
 
     def tokens(self, rows: Int64, tokenizer: Tokenizer) -> Ragged:
-        """Token lists of the chosen rows."""
+        """Token lists of the chosen rows; a null has none."""
         if self.is_tokens:
             return _token_lists(self.array).take(rows)
-        return tokenizer.encode(self.array.take(pa.array(rows)).to_pylist())
+        return tokenizer.encode(self.array.take(pa.array(rows)).fill_null("").to_pylist())
 
 
 def _short(data: bytes) -> bytes:
@@ -67,6 +67,21 @@ def _short(data: bytes) -> bytes:
 def _token_lists(array: pa.Array) -> Ragged:
     offsets = array.offsets.to_numpy().astype(np.int64)
     return Ragged(array.values.to_numpy()[offsets[0] : offsets[-1]], offsets - offsets[0])
+
+
+def number_keys(columns: Sequence[InputColumn]) -> tuple[Int64, int]:
+    """(unit of every row, how many units): equal inputs have one unit, a row with a null has -1."""
+    keys = list(zip(*(column.keys() for column in columns), strict=True))
+    numbers: dict[Hashable, int] = {}
+    nulls = np.logical_or.reduce([column.nulls() for column in columns])
+    units = [-1 if null else numbers.setdefault(key, len(numbers)) for key, null in zip(keys, nulls, strict=True)]
+    return np.array(units, dtype=np.int64), len(numbers)
+
+
+def first_rows(units: Int64) -> Int64:
+    """The first row of each unit, in unit order."""
+    distinct, first = np.unique(units, return_index=True)
+    return first[distinct >= 0]
 
 
 class TokenBlocks:

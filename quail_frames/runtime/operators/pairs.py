@@ -1,0 +1,327 @@
+"""The pair join: one TRUE/FALSE call asked of (anchor, partner) pairs.
+
+An anchor's document and the frame after it are computed once and stay resident while its
+partners pass by as short suffixes; all of a batch's pairs of one anchor share its
+attention reads.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from quail_frames.errors import ContextOverflowError
+from quail_frames.plan.physical import PairJoin
+from quail_frames.runtime.batch import AskBlock, Float32
+from quail_frames.runtime.compiled import CompiledCall, Tokenizer
+from quail_frames.runtime.kv.memory import Memory
+from quail_frames.runtime.operators.asks import cut_values
+from quail_frames.runtime.operators.candidates import AnchorBatch, PartnerSide
+from quail_frames.runtime.operators.inputs import InputColumn, first_rows, number_keys
+from quail_frames.runtime.report import RunReport
+from quail_frames.runtime.room import Room
+from quail_frames.runtime.tokens.assemble import assemble, concatenate
+from quail_frames.runtime.tokens.layouts import own_tokens
+from quail_frames.runtime.tokens.ragged import Int64, Ragged
+
+NONE = np.zeros(0, dtype=np.int64)
+FIRST_WAVE = 4
+"""With `stop="first_true"` an anchor asks waves of partners: this many, or 1 / selectivity, then twice as many."""
+
+
+@dataclass(eq=False)
+class Anchor:
+    """One distinct anchor: what is still to be asked, and what was TRUE."""
+
+    row: int
+    values: dict[int, Ragged] = field(default_factory=dict)
+    pending: Int64 = field(default_factory=lambda: NONE)
+    asked: Int64 = field(default_factory=lambda: NONE)
+    true: list[Int64] = field(default_factory=list)
+    running: int = 0
+    wave: int = 0
+    context: int = -1
+    prefix: int = 0
+
+    @property
+    def done(self) -> bool:
+        """Nothing is pending or under way."""
+        return not len(self.pending) and not self.running
+
+    def want(self, units: Int64) -> None:
+        """Ask these partner units too, as far as they were not."""
+        fresh = units if not len(self.asked) else np.setdiff1d(units, self.asked, assume_unique=True)
+        if len(fresh):
+            self.pending = np.concatenate([self.pending, fresh])
+            self.asked = units if not len(self.asked) else np.union1d(self.asked, fresh)
+
+
+@dataclass(frozen=True, eq=False)
+class AskedPairs:
+    """Tag of a block: `counts[i]` partner units of `anchors[i]`, joined in `units`."""
+
+    anchors: list[Anchor]
+    counts: list[int]
+    units: Int64
+
+
+@dataclass(eq=False)
+class Picked:
+    """Pairs chosen for the batch being filled."""
+
+    anchors: list[Anchor] = field(default_factory=list)
+    units: list[Int64] = field(default_factory=list)
+    opened: list[Anchor] = field(default_factory=list)
+    tokens: int = 0
+
+
+class PairOperator:
+    """Runs a `PairJoin` over anchor batches and one batch of partners.
+
+    Output with `stop="never"`: `{"anchor": UInt64, "partner": UInt64}`, a row for each TRUE
+    pair, by anchor row, then partner row. With `stop="first_true"`: `{"anchor", "matched"}`,
+    a row for each anchor row.
+    """
+
+    def __init__(
+        self,
+        plan: PairJoin,
+        call: CompiledCall,
+        partners: pa.RecordBatch,
+        tokenizer: Tokenizer,
+        memory: Memory,
+        limit: int,
+        report: RunReport,
+    ) -> None:
+        self.plan, self.call = plan, call
+        self._tokenizer, self._memory, self._limit, self._report = tokenizer, memory, limit, report
+        self._anchors: dict[Hashable, Anchor] = {}
+        self._active: deque[Anchor] = deque()
+        self._rows: deque[tuple[int, Anchor | None, Int64 | None]] = deque()
+        self._read = 0
+        self._open_partners(partners)
+        self._frame = call.prompt.instruction
+        self._question = assemble(call.prompt.question, self._partner_values, self.partners.units)
+        self._longest = int(self._question.lengths.max(initial=0))
+
+    @property
+    def finished(self) -> bool:
+        """More anchors are always wanted."""
+        return False
+
+    @property
+    def waiting_tokens(self) -> int:
+        """Tokens of the pairs not asked yet."""
+        mean = len(self._question.values) // max(self.partners.units, 1) + 1
+        return sum(len(anchor.pending) for anchor in self._active) * mean
+
+    @property
+    def ready_tokens(self) -> int:
+        """As many tokens can be asked now as wait (less what waits for a wave to end)."""
+        return self.waiting_tokens if self.plan.stop == "never" else 0
+
+    def read(self, batch: AnchorBatch) -> None:
+        """Take in anchor rows."""
+        columns = {n: InputColumn(name, batch.rows.column(name)) for n, name in enumerate(self.plan.anchor_inputs)}
+        keys = [tuple(key) for key in zip(*(column.keys() for column in columns.values()), strict=True)]
+        rows = np.arange(batch.rows.num_rows)
+        values = {number: column.tokens(rows, self._tokenizer) for number, column in columns.items()}
+        self._report.rows += len(keys)
+        for row, key in enumerate(keys):
+            among = None if batch.candidates is None else batch.candidates.rows(row)
+            self._add_row(key, row, values, among)
+        self._read += len(keys)
+
+    def fill(self, room: Room) -> None:
+        """Add pairs, anchor by anchor; an anchor not resident is computed in the same batch."""
+        picked = Picked()
+        for anchor in self._active:
+            waits = anchor.running and self.plan.stop == "first_true"
+            if not waits and not self._pick(room, picked, anchor):
+                break
+        self._add_picked(room, picked)
+
+    def accept(self, tag: AskedPairs, logits: Float32) -> None:
+        """Answers of one block."""
+        truth = self.call.decode(logits).values == 1
+        start = 0
+        for anchor, count in zip(tag.anchors, tag.counts, strict=True):
+            own = slice(start, start + count)
+            passed = tag.units[own][truth[own]]
+            anchor.running -= count
+            if len(passed):
+                anchor.true.append(passed)
+                if self.plan.stop == "first_true":
+                    anchor.pending = NONE
+            start += count
+        self._report.asks += len(tag.units)
+
+    def settle(self) -> None:
+        """Free the contexts of anchors that are done."""
+        done = [anchor for anchor in self._active if anchor.done]
+        if done:
+            self._active = deque(anchor for anchor in self._active if not anchor.done)
+            self._close(done)
+            for anchor in done:
+                anchor.values = {}
+
+    def take_output(self, least: int) -> Iterator[pa.RecordBatch]:
+        """Rows from the front whose anchors are done."""
+        anchors, partners = [], []
+        while self._rows and (self._rows[0][1] is None or self._rows[0][1].done):
+            row, anchor, among = self._rows.popleft()
+            true = np.sort(np.concatenate(anchor.true)) if anchor is not None and anchor.true else NONE
+            rows = self.partners.rows_of(true, among)
+            anchors.append(row)
+            partners.append(rows)
+        if anchors:
+            yield self._output(np.array(anchors, dtype=np.uint64), partners)
+
+    def close(self) -> None:
+        """Give all contexts back."""
+        self._close(list(self._active))
+
+    def _open_partners(self, partners: pa.RecordBatch) -> None:
+        first = len(self.plan.anchor_inputs)
+        columns = [InputColumn(name, partners.column(name)) for name in self.plan.partner_inputs]
+        unit_of_row, units = number_keys(columns)
+        rows = first_rows(unit_of_row)
+        self.partners = PartnerSide(unit_of_row, units)
+        self._partner_values = {first + n: column.tokens(rows, self._tokenizer) for n, column in enumerate(columns)}
+
+    def _add_row(self, key: Hashable, row: int, values: dict[int, Ragged], among: Int64 | None) -> None:
+        number = self._read + row
+        if None in key:  # type: ignore[operator]
+            self._rows.append((number, None, among))
+            return
+        if self.plan.stop == "first_true" and among is not None:
+            key = (key, among.tobytes())
+        anchor = self._anchors.get(key)
+        if anchor is None:
+            anchor = self._anchors[key] = Anchor(number)
+        was_done = anchor.done
+        if was_done:
+            anchor.values = {column: lists.take(np.array([row])) for column, lists in values.items()}
+        anchor.want(self._askable(anchor, self.partners.units_of(among)))
+        if was_done and not anchor.done:
+            self._active.append(anchor)
+        elif was_done:
+            anchor.values = {}
+        self._rows.append((number, anchor, among))
+
+    def _askable(self, anchor: Anchor, units: Int64) -> Int64:
+        """Units whose pair fits the model's context, or is cut to fit; the others follow the overflow policy."""
+        policy = self.call.planned.call.overflow
+        lengths = self._document_tokens(anchor) + own_tokens(self._frame) + self._question.lengths[units]
+        long = lengths > self._limit
+        if policy == "truncate" or not long.any():
+            return units
+        if policy == "null":
+            self._report.overflowed += int(long.sum())
+            return units[~long]
+        raise ContextOverflowError(
+            f"row {anchor.row} of the anchor side: the prompt of {self.call.planned.call.kind} on columns "
+            f"{', '.join(map(repr, self.call.planned.call.columns))} has {int(lengths.max())} tokens, the model takes "
+            f"{self._limit}; pass overflow='truncate' to keep the heads of the texts or overflow='null' to drop them",
+            row=anchor.row,
+            tokens=int(lengths.max()),
+            limit=self._limit,
+        )
+
+    def _document_tokens(self, anchor: Anchor) -> int:
+        return own_tokens(self.call.prompt.document) + sum(len(lists.values) for lists in anchor.values.values())
+
+    def _pick(self, room: Room, picked: Picked, anchor: Anchor) -> bool:
+        """Choose pairs of one anchor for the batch; False where the batch or the memory is full."""
+        first = room.empty and not picked.tokens
+        left = room.left - picked.tokens
+        trunk = 0
+        if anchor.context < 0:
+            trunk = self._document_tokens(anchor) + own_tokens(self._frame)
+            size = np.array([trunk])
+            stuck = room.forced and first and not self._memory.fitting(size)
+            if stuck or trunk + self._longest > self._limit or not self._memory.can_hold(size)[0]:
+                return self._add_whole(room, anchor, left, first)
+            if not self._memory.fitting(size):
+                return False
+        lengths = self._question.lengths[anchor.pending[: self._most(anchor, left)]]
+        count = int(np.searchsorted(np.cumsum(lengths), left - trunk, side="right"))
+        count = count or int(first and len(lengths) > 0)
+        if count:
+            self._take(picked, anchor, count, trunk)
+            picked.tokens += trunk + int(lengths[:count].sum())
+        return count == len(lengths)
+
+    def _most(self, anchor: Anchor, left: int) -> int:
+        """How many pairs of the anchor may be asked now."""
+        if self.plan.stop == "never":
+            return max(left, 1)
+        anchor.wave = min(2 * anchor.wave or max(FIRST_WAVE, round(1 / max(self.call.planned.selectivity, 1e-3))), left)
+        return max(anchor.wave, 1)
+
+    def _take(self, picked: Picked, anchor: Anchor, count: int, trunk: int) -> None:
+        if anchor.context < 0:
+            anchor.context = int(self._memory.open(np.array([trunk]))[0])
+            anchor.prefix = trunk
+            picked.opened.append(anchor)
+        picked.anchors.append(anchor)
+        picked.units.append(anchor.pending[:count])
+        anchor.pending = anchor.pending[count:]
+        anchor.running += count
+
+    def _add_picked(self, room: Room, picked: Picked) -> None:
+        if picked.opened:
+            pieces = (*self.call.prompt.document, *self._frame)
+            trunks = concatenate([assemble(pieces, anchor.values, 1) for anchor in picked.opened])
+            contexts = np.array([anchor.context for anchor in picked.opened], dtype=np.int32)
+            room.add(AskBlock(contexts, np.zeros(len(trunks), dtype=np.int64), trunks, trunks.lengths), None)
+        if picked.anchors:
+            counts = [len(units) for units in picked.units]
+            units = np.concatenate(picked.units)
+            context = np.repeat(np.array([anchor.context for anchor in picked.anchors], dtype=np.int32), counts)
+            prefix = np.repeat(np.array([anchor.prefix for anchor in picked.anchors]), counts)
+            tokens, none = self._question.take(units), np.zeros(len(units), dtype=np.int64)
+            block = AskBlock(context, prefix, tokens, none, reads=(-1,), readout=self.call.spec)
+            room.add(block, AskedPairs(picked.anchors, counts, units))
+
+    def _add_whole(self, room: Room, anchor: Anchor, left: int, first: bool) -> bool:
+        """Whole prompts, cut to the model's context; for an anchor that cannot stay in memory."""
+        lengths = self._whole_tokens(anchor, anchor.pending)
+        count = int(np.searchsorted(np.cumsum(lengths), left, side="right")) or int(first)
+        units = anchor.pending[:count]
+        if count:
+            anchor.pending = anchor.pending[count:]
+            anchor.running += count
+            room.add(self._whole_block(anchor, units), AskedPairs([anchor], [count], units))
+        return not len(anchor.pending)
+
+    def _whole_block(self, anchor: Anchor, units: Int64) -> AskBlock:
+        prompt, count = self.call.prompt, len(units)
+        same = {column: lists.take(np.zeros(count, dtype=np.int64)) for column, lists in anchor.values.items()}
+        values = same | {column: lists.take(units) for column, lists in self._partner_values.items()}
+        cut = cut_values(values, self._limit - prompt.own_tokens)
+        tokens = assemble((*prompt.document, *prompt.instruction, *prompt.question), cut, count)
+        none = np.zeros(count, dtype=np.int64)
+        nowhere = np.full(count, -1, dtype=np.int32)
+        return AskBlock(nowhere, none, tokens, none, reads=(-1,), readout=self.call.spec)
+
+    def _whole_tokens(self, anchor: Anchor, units: Int64) -> Int64:
+        whole = self._document_tokens(anchor) + own_tokens(self._frame) + self._question.lengths[units]
+        return np.minimum(whole, self._limit)
+
+    def _output(self, anchors: np.ndarray, partners: list[Int64]) -> pa.RecordBatch:  # type: ignore[type-arg]
+        counts = np.array([len(rows) for rows in partners])
+        if self.plan.stop == "first_true":
+            return pa.record_batch([pa.array(anchors), pa.array(counts > 0)], names=["anchor", "matched"])
+        flat = np.concatenate(partners).astype(np.uint64)
+        return pa.record_batch([pa.array(np.repeat(anchors, counts)), pa.array(flat)], names=["anchor", "partner"])
+
+    def _close(self, anchors: list[Anchor]) -> None:
+        held = [anchor for anchor in anchors if anchor.context >= 0]
+        self._memory.contexts.close(np.array([anchor.context for anchor in held], dtype=np.int32))
+        for anchor in held:
+            anchor.context = -1
