@@ -196,7 +196,7 @@ def _prefix_slots(batch: Batch, units: Int64, dtype: torch.dtype) -> tuple[Tenso
     return torch.from_numpy(slots), mask
 
 
-def _additive(visible: np.ndarray, dtype: torch.dtype) -> Tensor:  # type: ignore[type-arg]
+def _additive(visible: np.ndarray, dtype: torch.dtype) -> Tensor:
     mask = torch.zeros(visible.shape, dtype=dtype)
     return mask.masked_fill_(torch.from_numpy(~visible), float("-inf"))
 

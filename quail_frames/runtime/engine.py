@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 
@@ -16,7 +16,7 @@ from quail_frames.plan.physical import Chain, PairJoin, PlannedCall
 from quail_frames.runtime.compiled import CompiledCall, compile_call, compile_pair_call, piece_encoder
 from quail_frames.runtime.kv.memory import Memory
 from quail_frames.runtime.kv.pages import PAGE
-from quail_frames.runtime.loading import open_model
+from quail_frames.runtime.loading import Dtype, open_model
 from quail_frames.runtime.operators.candidates import AnchorBatch
 from quail_frames.runtime.operators.chain import ChainOperator
 from quail_frames.runtime.operators.pairs import PairOperator
@@ -39,7 +39,8 @@ class Engine:
     device
         `"cpu"`, `"cuda"`, or `"null"`: answers from a hash of the tokens, which times the host alone.
     dtype
-        `"auto"` (bfloat16 where the device is fast at it, else float32), `"float32"`, `"bfloat16"`.
+        `"auto"` (bfloat16 where the device is fast at it, else float32), `"float32"`,
+        `"bfloat16"`, `"float16"`.
     kv_budget
         Bytes of KV memory. Default: a quarter of what is free, at most 4 GiB on a CPU.
     token_budget
@@ -64,7 +65,7 @@ class Engine:
         model: str = DEFAULT_MODEL,
         *,
         device: str = "cpu",
-        dtype: Literal["auto", "float32", "bfloat16"] = "auto",
+        dtype: Dtype = "auto",
         kv_budget: int | None = None,
         token_budget: int | None = None,
         max_length: int | None = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from quail_frames.runtime.compiled import ModelTraits, Tokenizer
 from quail_frames.runtime.oracle import NullModel, OracleModel
@@ -10,6 +11,7 @@ from quail_frames.runtime.scheduler import Model
 from quail_frames.runtime.tokens.oracle_tokenizer import OracleTokenizer
 
 GIB = 1 << 30
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class OpenedModel:
     default_token_budget: int
 
 
-def open_model(name: str, *, device: str, dtype: str) -> OpenedModel:
+def open_model(name: str, *, device: str, dtype: Dtype) -> OpenedModel:
     """The model of this name on this device."""
     if name == "oracle":
         return _open_oracle(device)

@@ -313,7 +313,7 @@ class PairOperator:
         whole = self._document_tokens(anchor) + own_tokens(self._frame) + self._question.lengths[units]
         return np.minimum(whole, self._limit)
 
-    def _output(self, anchors: np.ndarray, partners: list[Int64]) -> pa.RecordBatch:  # type: ignore[type-arg]
+    def _output(self, anchors: np.ndarray, partners: list[Int64]) -> pa.RecordBatch:
         counts = np.array([len(rows) for rows in partners])
         if self.plan.stop == "first_true":
             return pa.record_batch([pa.array(anchors), pa.array(counts > 0)], names=["anchor", "matched"])
