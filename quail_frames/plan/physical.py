@@ -25,6 +25,8 @@ class PlannedCall:
     """A call with its physical choices made.
 
     `inputs[k]` is the number of the chain's input column that fills slot k of the call.
+    `anchors` are the slots of the anchor side where the call is asked of joined pairs: its
+    prompt is then laid out like the join's, on the anchor's document.
     """
 
     call: AiCall
@@ -32,6 +34,7 @@ class PlannedCall:
     layout: Literal["document_first", "question_first"]
     scoring: Literal["true_false", "letters", "trie_decode", "trie_tree", "decision_choice"]
     selectivity: float = 0.2
+    anchors: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ class Chain:
     limit: int | None = None
     """Stop once this many rows were kept (the first ones in row order)."""
     retain: bool = False
-    """Keep the surviving documents' KV resident: a later operator asks them again."""
+    """Keep the surviving documents' KV resident: a later operator asks them again (until `Engine.end`)."""
 
 
 @dataclass(frozen=True)

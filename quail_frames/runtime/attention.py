@@ -31,13 +31,6 @@ class KvArena:
         self.k = torch.empty(shape, dtype=dtype, device=device)
         self.v = torch.empty(shape, dtype=dtype, device=device)
 
-    def copy_pages(self, copies: Int64) -> None:
-        """Copy whole pages, rows of (from, to), in every layer."""
-        if len(copies):
-            for store in (self.k, self.v):
-                pages = store.view(store.shape[0], -1, PAGE, *store.shape[2:])
-                pages[:, torch.from_numpy(copies[:, 1])] = pages[:, torch.from_numpy(copies[:, 0])]
-
 
 @dataclass(frozen=True, eq=False)
 class InsideBucket:
@@ -76,6 +69,7 @@ class TreeAttention:
         self._arena = arena
         kept = np.flatnonzero(batch.slots >= 0)
         self._kept, self._slots = torch.from_numpy(kept), torch.from_numpy(batch.slots[kept])
+        self._copies = torch.from_numpy(batch.copies)
         self._inside = list(_inside_buckets(batch, arena.k.dtype))
         self._prefixes = list(_prefix_buckets(batch, arena.k.dtype))
 
@@ -84,6 +78,9 @@ class TreeAttention:
         keys, values = self._arena.k[layer], self._arena.v[layer]
         keys[self._slots] = k[self._kept]
         values[self._slots] = v[self._kept]
+        if len(self._copies):
+            for store in (keys, values):
+                store[self._copies[:, 1]] = store[self._copies[:, 0]]
         out = torch.empty_like(q)
         weight = torch.empty(q.shape[:2], dtype=torch.float32) if self._prefixes else None
         for inside in self._inside:

@@ -19,6 +19,7 @@ from quail_frames.runtime.tokens.ragged import Ragged, offsets_of, ranges
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 Float32 = npt.NDArray[np.float32]
+NO_COPIES = np.zeros((0, 2), dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +113,7 @@ class Batch:
 
     tokens, positions, slots   [T]; slot -1: the token's KV is dropped with the batch
     unit_pages, unit_lengths   [U, P], [U]: the shared prefixes (pages and visible tokens)
-    copies                     [C, 2] pages (from, to) copied before anything else
+    copies                     [C, 2] slots (from, to) copied in every layer once its kept tokens are written
     """
 
     tokens: Int32
@@ -129,7 +130,7 @@ class Batch:
         return len(self.tokens)
 
 
-def build_batch(blocks: Sequence[AskBlock], contexts: ContextTable, copies: Sequence[tuple[int, int]] = ()) -> Batch:
+def build_batch(blocks: Sequence[AskBlock], contexts: ContextTable, copies: Int64 = NO_COPIES) -> Batch:
     """Join blocks into a batch. Contexts already have room for what the asks keep."""
     lengths = np.concatenate([block.tokens.lengths for block in blocks])
     offsets = offsets_of(lengths)
@@ -153,7 +154,7 @@ def build_batch(blocks: Sequence[AskBlock], contexts: ContextTable, copies: Sequ
         unit_pages=unit_pages,
         unit_lengths=unit_lengths,
         reads=tuple(reads),
-        copies=np.asarray(copies, dtype=np.int64).reshape(-1, 2),
+        copies=copies,
         blocks=tuple(blocks),
     )
 

@@ -86,21 +86,12 @@ class CompiledCall:
 
 
 def compile_call(planned: PlannedCall, tokenizer: Tokenizer, traits: ModelTraits) -> CompiledCall:
-    """Prompt pieces and read-out of a call asked of single rows."""
+    """Prompt pieces and read-out of a call: asked of single rows, or of pairs where the plan names anchor slots."""
     encode = piece_encoder(tokenizer)
     readout = make_readout(planned, encode, traits)
     letters = readout.letters if isinstance(readout, LettersReadout) else None
-    return CompiledCall(planned, build_prompt(planned, encode, letters=letters, markers=traits.markers), readout)
-
-
-def compile_pair_call(planned: PlannedCall, anchors: int, tokenizer: Tokenizer, traits: ModelTraits) -> CompiledCall:
-    """Prompt pieces and read-out of a call asked of pairs; inputs below `anchors` are the anchor's."""
-    encode = piece_encoder(tokenizer)
-    readout = make_readout(planned, encode, traits)
-    letters = readout.letters if isinstance(readout, LettersReadout) else None
-    slots = frozenset(slot for slot in planned.call.template.inputs if planned.inputs[slot] < anchors)
-    prompt = build_pair_prompt(planned, slots, encode, letters=letters, markers=traits.markers)
-    return CompiledCall(planned, prompt, readout)
+    build = build_pair_prompt if planned.anchors else build_prompt
+    return CompiledCall(planned, build(planned, encode, letters=letters, markers=traits.markers), readout)
 
 
 def make_readout(planned: PlannedCall, encode: Encode, traits: ModelTraits) -> TrueFalseReadout | LettersReadout:

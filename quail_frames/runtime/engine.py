@@ -13,7 +13,7 @@ import pyarrow as pa
 from quail_frames.errors import CallError, QuailFramesError
 from quail_frames.plan.calls import AiCall, AiClassify
 from quail_frames.plan.physical import Chain, PairJoin, PlannedCall
-from quail_frames.runtime.compiled import CompiledCall, compile_call, compile_pair_call, piece_encoder
+from quail_frames.runtime.compiled import CompiledCall, compile_call, piece_encoder
 from quail_frames.runtime.kv.memory import Memory
 from quail_frames.runtime.kv.pages import PAGE
 from quail_frames.runtime.loading import Dtype, open_model
@@ -99,13 +99,17 @@ class Engine:
             self._worker.shutdown(wait=True)
             self._model = self._scheduler = None  # type: ignore[assignment]
 
-    def resolve(self, call: AiCall, inputs: tuple[int, ...]) -> PlannedCall:
-        """The call with `auto` layout and scoring made concrete, from the call and the model alone."""
+    def resolve(self, call: AiCall, inputs: tuple[int, ...], anchors: tuple[int, ...] = ()) -> PlannedCall:
+        """The call with `auto` layout and scoring made concrete, from the call and the model alone.
+
+        `inputs` number the operator's columns for each slot; `anchors` are the slots of the
+        anchor side where the call is asked of pairs.
+        """
         scoring: Any = "true_false"
         if isinstance(call, AiClassify):
             scoring = "letters" if call.scoring in ("auto", "by_cost") else call.scoring
         selectivity = UNKNOWN_SELECTIVITY if call.selectivity is None else call.selectivity
-        planned = PlannedCall(call, inputs, "document_first", scoring, selectivity)
+        planned = PlannedCall(call, inputs, "document_first", scoring, selectivity, anchors)
         if len(inputs) > 1:
             if call.layout == "question_first":
                 raise CallError(f"{call.kind} reads {len(inputs)} columns; layout='question_first' takes one")
@@ -154,9 +158,15 @@ class Engine:
         """
         self._check_open()
         report = RunReport() if report is None else report
-        call = compile_pair_call(plan.call, len(plan.anchor_inputs), self.tokenizer, self.traits)
-        operator = PairOperator(plan, call, partners, self.tokenizer, self.memory, self.max_length, report)
+        operator = PairOperator(
+            plan, self.compile(plan.call), partners, self.tokenizer, self.memory, self.max_length, report
+        )
         return self._scheduler.run(operator, iter(anchors), report)
+
+    def end(self, report: RunReport) -> None:
+        """The query that this report counts is over: free the documents that its plans retained."""
+        with self._lock:
+            self.memory.end(report)
 
     def _is_wordy(self, planned: PlannedCall) -> bool:
         encode = piece_encoder(self.tokenizer)

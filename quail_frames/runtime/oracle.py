@@ -9,27 +9,11 @@ gives a wrong answer.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from quail_frames.runtime.batch import Batch, Float32, Read, Segments
 from quail_frames.runtime.kv.pages import PAGE
-from quail_frames.runtime.tokens.ragged import Int32, offsets_of, ranges
-
-UInt64 = npt.NDArray[np.uint64]
-
-
-def mix(values: npt.NDArray[np.integer] | UInt64) -> UInt64:
-    """SplitMix64's finaliser (Steele, Lea, Flood 2014): 64 bits in, 64 well mixed bits out."""
-    with np.errstate(over="ignore"):
-        x = np.asarray(values).astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return x ^ (x >> np.uint64(31))
-
-
-def token_marks(tokens: Int32, positions: Int32) -> UInt64:
-    """One 64-bit mark for each (position, token)."""
-    return mix((positions.astype(np.int64) << 32) | tokens.astype(np.int64))
+from quail_frames.runtime.marks import UInt64, mix, token_marks
+from quail_frames.runtime.tokens.ragged import Int32, Int64, offsets_of, ranges
 
 
 def logits_of(states: UInt64, token_ids: Int32) -> Float32:
@@ -61,11 +45,10 @@ class OracleModel:
 
     def run(self, batch: Batch) -> list[Float32]:
         """Logits for every read of the batch, in order."""
-        pages = self._arena.reshape(-1, PAGE)
-        pages[batch.copies[:, 1]] = pages[batch.copies[:, 0]]
         marks = token_marks(batch.tokens, batch.positions)
         kept = np.flatnonzero(batch.slots >= 0)
         self._arena[batch.slots[kept]] = marks[kept]
+        self._arena[batch.copies[:, 1]] = self._arena[batch.copies[:, 0]]
         prefixes = self._prefix_sums(batch)
         states = np.zeros(len(batch), dtype=np.uint64)
         for segments in batch.segments:
@@ -90,7 +73,7 @@ class OracleModel:
         return with_normalizer(logits, rows) if read.readout.normalize else logits
 
 
-def _list_sums(values: UInt64, offsets: npt.NDArray[np.int64]) -> UInt64:
+def _list_sums(values: UInt64, offsets: Int64) -> UInt64:
     total = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(values, dtype=np.uint64)])
     return total[offsets[1:]] - total[offsets[:-1]]
 

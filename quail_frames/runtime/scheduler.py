@@ -25,8 +25,6 @@ FULL = 0.75
 """While the device works, the next batch is built once this share of the token budget is ready."""
 AHEAD = 3
 """How many token budgets of undecided input an operator reads ahead."""
-OUTPUT_ROWS = 512
-"""Decided rows are handed on in record batches of at least this many (fewer at the end)."""
 
 
 class Model(Protocol):
@@ -55,7 +53,7 @@ class Operator(Protocol[T]):
     def fill(self, room: Room) -> None: ...
     def accept(self, tag: Any, logits: Float32) -> None: ...
     def settle(self) -> None: ...
-    def take_output(self, least: int) -> Iterator[pa.RecordBatch]: ...
+    def take_output(self, last: bool) -> Iterator[pa.RecordBatch]: ...
     def close(self) -> None: ...
 
 
@@ -95,9 +93,9 @@ class Scheduler:
                     self._finish(operator, running, report)
                 running = following
                 report.seconds += time.perf_counter() - started
-                yield from operator.take_output(OUTPUT_ROWS)
+                yield from operator.take_output(last=False)
                 started = time.perf_counter()
-            yield from operator.take_output(0)
+            yield from operator.take_output(last=True)
         finally:
             if running is not None:
                 running.answers.exception()

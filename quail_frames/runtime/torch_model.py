@@ -39,7 +39,6 @@ class TorchModel:
     def run(self, batch: Batch) -> list[Float32]:
         """Logits for every read of the batch, in order."""
         assert self._arena is not None
-        self._arena.copy_pages(batch.copies)
         rows = np.concatenate([read.rows for read in batch.reads]) if batch.reads else np.zeros(0, dtype=np.int64)
         tokens, positions = torch.from_numpy(batch.tokens), torch.from_numpy(batch.positions)
         attend = TreeAttention(batch, self._arena)

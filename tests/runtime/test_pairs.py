@@ -52,7 +52,7 @@ def test_a_join_finds_the_pairs_that_whole_prompts_find(data: st.DataObject) -> 
         data.draw(st.sampled_from([1, 200, 9999])),
     )
     with Engine("oracle", kv_budget=kv_budget, token_budget=token_budget) as engine:
-        plan = PairJoin(("text",), ("term",), engine.resolve(MATCH, (0, 1)), stop=stop)
+        plan = PairJoin(("text",), ("term",), engine.resolve(MATCH, (0, 1), anchors=(0,)), stop=stop)
         batches = anchor_batches(texts, pairs, data.draw(st.integers(1, 4)))
         got = [
             tuple(row.values()) for out in engine.join(plan, batches, partner_batch(terms)) for row in out.to_pylist()
@@ -63,7 +63,7 @@ def test_a_join_finds_the_pairs_that_whole_prompts_find(data: st.DataObject) -> 
         (anchor, term)
         for anchor, own in enumerate(everything if pairs is None else pairs)
         for term in own
-        if expected_answer(plan.call, (texts[anchor], terms[term]), anchors=1)
+        if expected_answer(plan.call, (texts[anchor], terms[term]))
     ]
     matched = {anchor for anchor, _ in true}
     assert got == (true if stop == "never" else [(anchor, anchor in matched) for anchor in range(len(texts))])
@@ -71,7 +71,7 @@ def test_a_join_finds_the_pairs_that_whole_prompts_find(data: st.DataObject) -> 
 
 def test_equal_pairs_are_asked_once() -> None:
     with Engine("oracle") as engine:
-        plan = PairJoin(("text",), ("term",), engine.resolve(MATCH, (0, 1)))
+        plan = PairJoin(("text",), ("term",), engine.resolve(MATCH, (0, 1), anchors=(0,)))
         report = RunReport()
         batches = anchor_batches(["same"] * 6, None, 2)
         found = [
@@ -84,7 +84,7 @@ def test_equal_pairs_are_asked_once() -> None:
 def test_an_anchor_is_computed_once_for_all_its_partners() -> None:
     document, terms = "word " * 200, [f"term {number}" for number in range(50)]
     with Engine("oracle", token_budget=300) as engine:
-        plan = PairJoin(("text",), ("term",), engine.resolve(MATCH, (0, 1)))
+        plan = PairJoin(("text",), ("term",), engine.resolve(MATCH, (0, 1), anchors=(0,)))
         report = RunReport()
         list(engine.join(plan, anchor_batches([document], None, 1), partner_batch(terms), report))
         anchor = len(engine.tokenizer.encode([document]).values)
@@ -98,7 +98,7 @@ def test_an_anchor_stops_at_its_first_true(selectivity: float) -> None:
     terms = [f"term {number}" for number in range(400)]
     call = AiIf(MATCH.template, MATCH.columns, selectivity=selectivity)
     with Engine("oracle") as engine:
-        plan = PairJoin(("text",), ("term",), engine.resolve(call, (0, 1)), stop="first_true")
+        plan = PairJoin(("text",), ("term",), engine.resolve(call, (0, 1), anchors=(0,)), stop="first_true")
         report = RunReport()
         found = pa.Table.from_batches(
             engine.join(plan, anchor_batches(["a", "b"], None, 2), partner_batch(terms), report)

@@ -1,8 +1,7 @@
 """Contexts: token prefixes whose KV lies in pages, as rows of one page table.
 
 A context is a number. What a context shares with another (whole pages) is shared by
-reference; a fork that ends inside a page copies that page. All operations take arrays of
-contexts, so a thousand documents cost no more Python than one.
+reference. Operations take arrays of contexts, so a thousand documents cost no more Python than one.
 """
 
 from __future__ import annotations
@@ -63,21 +62,13 @@ class ContextTable:
         pages = self.table[np.repeat(contexts, counts), positions // PAGE]
         return pages.astype(np.int64) * PAGE + positions % PAGE
 
-    def share(self, context: int, source: int, tokens: int) -> tuple[int, int] | None:
-        """Begin an empty context with the first `tokens` tokens of another.
-
-        Returns (source page, new page) to copy where `tokens` ends inside a page, else None.
-        """
-        assert self.held[context] == 0 and tokens <= self.lengths[source]
-        whole = tokens // PAGE
-        pages = self.table[source, :whole].copy()
-        self.pool.share(pages)
-        self.table[context, :whole] = pages
-        self.held[context] = whole
-        self.extend(np.array([context], dtype=np.int32), tokens)
-        if tokens % PAGE == 0:
-            return None
-        return int(self.table[source, whole]), int(self.table[context, whole])
+    def begin(self, context: int, pages: Int32) -> None:
+        """Begin an empty context with whole pages of others; the caller has counted the references."""
+        assert self.held[context] == 0
+        self._widen(len(pages))
+        self.table[context, : len(pages)] = pages
+        self.held[context] = len(pages)
+        self.lengths[context] = len(pages) * PAGE
 
     def rewind(self, contexts: Int32, lengths: npt.ArrayLike) -> None:
         """Forget tokens from `lengths` on and give their pages back."""

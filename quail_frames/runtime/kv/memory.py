@@ -1,20 +1,73 @@
-"""The KV memory of an engine: contexts in use, and contexts kept for a later operator or row."""
+"""The KV memory of an engine: contexts in use, and idle ones kept because somebody may come back to them.
+
+An idle context is worth `reuse x recompute cost / pages`; when pages are short, the least
+valuable go first, and among equals the one kept last, whose turn is furthest away (the
+consumer works in the order in which contexts were kept; Belady's rule).
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from quail_frames.runtime.kv.contexts import ContextTable, Int32, Int64
-from quail_frames.runtime.kv.pages import pages_for
+from quail_frames.runtime.kv.pages import PAGE, pages_for
+from quail_frames.runtime.kv.prefixes import PrefixIndex, prefix_hashes
+from quail_frames.runtime.report import RunReport
+
+
+@dataclass(frozen=True, eq=False)
+class Idle:
+    """A context that nobody uses now, holding exactly `tokens`."""
+
+    context: int
+    tokens: Int32
+    owner: object
+    reuse: float
+    number: int
+
+
+@dataclass(frozen=True, eq=False)
+class Document:
+    """Tokens of a document, with the hashes of all their prefixes."""
+
+    tokens: Int32
+    hashes: npt.NDArray[np.uint64]
+
+    @staticmethod
+    def of(tokens: Int32) -> Document:
+        """Hash the tokens."""
+        return Document(tokens, prefix_hashes(tokens))
+
+    @property
+    def key(self) -> int:
+        """Hash of the whole document."""
+        return int(self.hashes[-1]) if len(self.hashes) else 0
 
 
 class Memory:
-    """Contexts in a fixed number of pages."""
+    """Contexts in a fixed number of pages.
 
-    def __init__(self, pages: int) -> None:
+    Parameters
+    ----------
+    pages
+        Pages of 16 tokens in all.
+    recompute_cost
+        What computing a document of so many tokens costs, in any unit.
+    """
+
+    def __init__(self, pages: int, recompute_cost: Callable[[int], float] = float) -> None:
         self.contexts = ContextTable(pages)
-        self._copies: list[tuple[int, int]] = []
+        self.index = PrefixIndex(pages)
+        self.contexts.pool.on_free = self.index.forget
+        self._recompute_cost = recompute_cost
+        self._idle: dict[int, Idle] = {}
+        self._evicted: set[int] = set()
+        self._kept = 0
+        self._copies: list[Int64] = []
 
     @property
     def pages(self) -> int:
@@ -23,8 +76,8 @@ class Memory:
 
     @property
     def available(self) -> int:
-        """Pages that can be had now."""
-        return self.contexts.pool.free
+        """Pages that can be had now: free ones, and those that only idle contexts hold."""
+        return self.contexts.pool.free + sum(self._own_pages(idle) for idle in self._idle.values())
 
     def can_hold(self, lengths: Int64) -> npt.NDArray[np.bool_]:
         """Which contexts of these lengths would fit into the empty memory."""
@@ -36,11 +89,129 @@ class Memory:
 
     def open(self, lengths: Int64) -> Int32:
         """New contexts with room for `lengths` tokens; the caller has checked that they fit."""
+        fits = self._free_up(int(pages_for(lengths).sum()))
+        assert fits, "the caller checks `fitting` first"
         contexts = self.contexts.open(len(lengths))
         self.contexts.extend(contexts, lengths)
         return contexts
 
-    def take_copies(self) -> list[tuple[int, int]]:
-        """Page copies that the next batch has to do first."""
+    def extend(self, contexts: Int32, lengths: Int64) -> bool:
+        """Make room for `lengths` tokens in contexts in use; False, and nothing done, where there is none."""
+        if not self._free_up(int(self.contexts.missing_pages(contexts, lengths).sum())):
+            return False
+        self.contexts.extend(contexts, lengths)
+        return True
+
+    def resident(self, document: Document) -> int:
+        """How many leading tokens of the document `admit` would find."""
+        if self._idle_of(document) is not None:
+            return len(document.tokens)
+        return len(self.index.match(document.tokens, document.hashes)) * PAGE
+
+    def admit(self, document: Document, length: int, report: RunReport) -> tuple[int, int] | None:
+        """A context for the document with room for `length` tokens in all, begun with what is resident.
+
+        Returns (context, resident tokens), or None where the memory is short. The whole
+        pages of the document can be shared by those that come later.
+        """
+        admitted = self._adopt(document, length) or self._begin(document, length)
+        if admitted is None:
+            return None
+        context, prefix = admitted
+        if document.key in self._evicted:
+            self._evicted.discard(document.key)
+            report.regret_tokens += len(document.tokens) - prefix
+        self.index.register(document.tokens, document.hashes, self.contexts.table[context])
+        return context, prefix
+
+    def fork(self, source: int, tokens: int, length: int) -> int | None:
+        """A context that begins with the first `tokens` tokens of another, with room for `length`; None without room.
+
+        Whole pages are shared; the tokens of a partial last page are copied by the next batch.
+        """
+        pool, whole = self.contexts.pool, tokens // PAGE
+        shared = self.contexts.table[source, :whole].copy()
+        pool.share(shared)
+        if not self._free_up(int(pages_for(length)) - whole):
+            pool.release(shared)
+            return None
+        context = self.contexts.open(1)
+        self.contexts.begin(int(context[0]), shared)
+        self.contexts.extend(context, np.array([length]))
+        both = np.array([source, context[0]], dtype=np.int32)
+        rest = self.contexts.slots(both, np.full(2, whole * PAGE), tokens - whole * PAGE).reshape(2, -1)
+        self._copies.append(rest.T)
+        return int(context[0])
+
+    def take_copies(self) -> Int64:
+        """Slots (from, to) that the next batch has to copy, [C, 2]."""
         copies, self._copies = self._copies, []
-        return copies
+        return np.concatenate([np.zeros((0, 2), dtype=np.int64), *copies])
+
+    def keep(self, context: int, document: Document, owner: object, reuse: float = 1.0) -> None:
+        """Leave a context idle, rewound to its document; its owner ends it with `end`."""
+        one = np.array([context], dtype=np.int32)
+        if document.key in self._idle:
+            self.contexts.close(one)
+            return
+        self.contexts.rewind(one, np.array([len(document.tokens)]))
+        self._kept += 1
+        self._idle[document.key] = Idle(context, document.tokens, owner, reuse, self._kept)
+
+    def end(self, owner: object) -> None:
+        """Close the idle contexts of an owner; nobody comes back to them."""
+        for key in [key for key, idle in self._idle.items() if idle.owner is owner]:
+            self._close_idle(key)
+
+    def _adopt(self, document: Document, length: int) -> tuple[int, int] | None:
+        idle = self._idle_of(document)
+        if idle is None:
+            return None
+        del self._idle[document.key]
+        one = np.array([idle.context], dtype=np.int32)
+        if self.extend(one, np.array([length])):
+            return idle.context, len(document.tokens)
+        self._idle[document.key] = idle
+        return None
+
+    def _begin(self, document: Document, length: int) -> tuple[int, int] | None:
+        pool = self.contexts.pool
+        shared = self.index.match(document.tokens, document.hashes)
+        pool.share(shared)
+        if not self._free_up(int(pages_for(length)) - len(shared)):
+            pool.release(shared)
+            return None
+        context = self.contexts.open(1)
+        self.contexts.begin(int(context[0]), shared)
+        self.contexts.extend(context, np.array([length]))
+        return int(context[0]), len(shared) * PAGE
+
+    def _idle_of(self, document: Document) -> Idle | None:
+        idle = self._idle.get(document.key)
+        return idle if idle is not None and np.array_equal(idle.tokens, document.tokens) else None
+
+    def _free_up(self, pages: int) -> bool:
+        """Evict idle contexts until so many pages are free."""
+        pool = self.contexts.pool
+        if pool.free >= pages:
+            return True
+        if not self._idle or self.available < pages:
+            return False
+        for key in sorted(self._idle, key=self._worth):
+            self._evicted.add(key)
+            self._close_idle(key)
+            if pool.free >= pages:
+                return True
+        return False
+
+    def _worth(self, key: int) -> tuple[float, int]:
+        idle = self._idle[key]
+        value = idle.reuse * self._recompute_cost(len(idle.tokens)) / max(self._own_pages(idle), 1)
+        return value, -idle.number
+
+    def _own_pages(self, idle: Idle) -> int:
+        pages = self.contexts.table[idle.context, : self.contexts.held[idle.context]]
+        return int((self.contexts.pool.references[pages] == 1).sum())
+
+    def _close_idle(self, key: int) -> None:
+        self.contexts.close(np.array([self._idle.pop(key).context], dtype=np.int32))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -24,6 +26,8 @@ class PagePool:
         self.references = np.zeros(pages, dtype=np.int32)
         self._free = np.arange(pages - 1, -1, -1, dtype=np.int32)
         self.free = pages
+        self.on_free: Callable[[Int32], None] = lambda pages: None
+        """Called with every set of pages that went back to the pool."""
 
     def take(self, count: int) -> Int32:
         """`count` free pages, each with one reference. The caller has checked `free`."""
@@ -45,3 +49,4 @@ class PagePool:
             freed = np.unique(freed)
             self._free[self.free : self.free + len(freed)] = freed[::-1]
             self.free += len(freed)
+            self.on_free(freed)

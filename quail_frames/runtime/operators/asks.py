@@ -8,7 +8,8 @@ from quail_frames.runtime.batch import AskBlock
 from quail_frames.runtime.compiled import CompiledCall
 from quail_frames.runtime.operators.lane import Lane
 from quail_frames.runtime.tokens.assemble import assemble, piece_lengths
-from quail_frames.runtime.tokens.ragged import Int64, Ragged, offsets_of, ranges
+from quail_frames.runtime.tokens.layouts import Input
+from quail_frames.runtime.tokens.ragged import Int64, Ragged
 
 
 def fresh_asks(lane: Lane, call: CompiledCall, units: Int64, contexts: Int64, keep: Int64) -> AskBlock:
@@ -16,7 +17,7 @@ def fresh_asks(lane: Lane, call: CompiledCall, units: Int64, contexts: Int64, ke
     prompt = call.prompt
     pieces = (*prompt.document, *prompt.instruction, *prompt.question)
     tokens = assemble(pieces, lane.values_of(units), len(units))
-    return _block(call, contexts, np.zeros(len(units), dtype=np.int64), tokens, keep)
+    return suffix_block(call, contexts, np.zeros(len(units), dtype=np.int64), tokens, keep)
 
 
 def cut_asks(lane: Lane, call: CompiledCall, units: Int64, limit: int) -> AskBlock:
@@ -26,7 +27,7 @@ def cut_asks(lane: Lane, call: CompiledCall, units: Int64, limit: int) -> AskBlo
     values = cut_values(lane.values_of(units), limit - prompt.own_tokens)
     nowhere = np.full(len(units), -1, dtype=np.int64)
     zeros = np.zeros(len(units), dtype=np.int64)
-    return _block(call, nowhere, zeros, assemble(pieces, values, len(units)), zeros)
+    return suffix_block(call, nowhere, zeros, assemble(pieces, values, len(units)), zeros)
 
 
 def suffix_asks(lane: Lane, call: CompiledCall, units: Int64, with_instruction: bool, commit: bool) -> AskBlock:
@@ -37,11 +38,12 @@ def suffix_asks(lane: Lane, call: CompiledCall, units: Int64, with_instruction: 
     """
     prompt = call.prompt
     pieces = (*prompt.instruction, *prompt.question) if with_instruction else prompt.question
-    tokens = assemble(pieces, {}, len(units))
+    own = any(isinstance(piece, Input) for piece in pieces)
+    tokens = assemble(pieces, lane.values_of(units) if own else {}, len(units))
     instruction = int(piece_lengths(prompt.instruction, {}, 1)[0])
     prefix = lane.document_tokens.data[units] + (0 if with_instruction else instruction)
     keep = np.full(len(units), instruction if commit else 0, dtype=np.int64)
-    return _block(call, lane.context.data[units], prefix, tokens, keep)
+    return suffix_block(call, lane.context.data[units], prefix, tokens, keep)
 
 
 def shared_asks(lane: Lane, call: CompiledCall, units: Int64, context: int, prefix: int) -> AskBlock:
@@ -49,7 +51,7 @@ def shared_asks(lane: Lane, call: CompiledCall, units: Int64, context: int, pref
     tokens = assemble(call.prompt.question, lane.values_of(units), len(units))
     contexts = np.full(len(units), context, dtype=np.int64)
     zeros = np.zeros(len(units), dtype=np.int64)
-    return _block(call, contexts, zeros + prefix, tokens, zeros)
+    return suffix_block(call, contexts, zeros + prefix, tokens, zeros)
 
 
 def context_block(context: int, tokens: Ragged) -> AskBlock:
@@ -67,7 +69,7 @@ def cut_values(values: dict[int, Ragged], limit: int) -> dict[int, Ragged]:
     lengths = np.stack([values[column].lengths for column in columns], axis=1)
     cap = _water_level(lengths, max(limit, 0))
     kept = np.minimum(lengths, cap[:, None])
-    return {column: _heads(values[column], kept[:, number]) for number, column in enumerate(columns)}
+    return {column: values[column].heads(kept[:, number]) for number, column in enumerate(columns)}
 
 
 def _water_level(lengths: Int64, limit: int) -> Int64:
@@ -80,9 +82,6 @@ def _water_level(lengths: Int64, limit: int) -> Int64:
     return low
 
 
-def _heads(lists: Ragged, lengths: Int64) -> Ragged:
-    return Ragged(lists.values[ranges(lists.offsets[:-1], lengths)], offsets_of(lengths))
-
-
-def _block(call: CompiledCall, contexts: Int64, prefix: Int64, tokens: Ragged, keep: Int64) -> AskBlock:
+def suffix_block(call: CompiledCall, contexts: Int64, prefix: Int64, tokens: Ragged, keep: Int64) -> AskBlock:
+    """Asks that read their last token."""
     return AskBlock(contexts.astype(np.int32), prefix, tokens, keep, reads=(-1,), readout=call.spec)

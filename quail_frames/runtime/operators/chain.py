@@ -30,6 +30,7 @@ from quail_frames.runtime.room import Room
 from quail_frames.runtime.tokens.ragged import Int64
 
 Bool = npt.NDArray[np.bool_]
+OUTPUT_ROWS = 512
 
 
 class ChainOperator:
@@ -48,9 +49,10 @@ class ChainOperator:
         self._memory = memory
         self._report = report
         self._limit = limit
-        self.lanes, self._lane_of = _lanes(calls, tokenizer)
+        self.lanes, self._lane_of = _lanes(calls, tokenizer, memory)
         self.questions = [
-            Question(number, self.lanes[self._lane_of[number]], limit, plan.retain) for number in range(len(calls))
+            Question(number, self.lanes[self._lane_of[number]], limit, plan.retain, report)
+            for number in range(len(calls))
         ]
         self.rows = RowWindow(len(self.lanes), len(plan.masks))
         self._calls = list(calls)
@@ -112,10 +114,10 @@ class ChainOperator:
             answered[mine] = question.state.state.data[units] >= ANSWERED
         self._judge(waiting[answered])
 
-    def take_output(self, least: int) -> Iterator[pa.RecordBatch]:
-        """Decided rows from the front of the window, where there are `least` or more."""
+    def take_output(self, last: bool) -> Iterator[pa.RecordBatch]:
+        """Decided rows from the front of the window: the more at a time the better, but retained ones at once."""
         count = self.rows.decided()
-        if not count or count < least:
+        if not count or not (last or self.plan.retain or count >= OUTPUT_ROWS):
             return
         states = self.rows.state.data[:count]
         refused = np.flatnonzero(states == ROW_REFUSED)
@@ -132,6 +134,7 @@ class ChainOperator:
             held = np.flatnonzero(lane.context.data[: lane.units] >= 0)
             self._memory.contexts.close(lane.context.data[held])
             lane.context.data[held] = -1
+        self._memory.end(self)
 
     def _units(self, call: int, positions: Int64) -> Int64:
         return self.rows.units[self._lane_of[call]].data[positions]
@@ -150,7 +153,8 @@ class ChainOperator:
             mine = pending[need[number, pending]]
             pending = pending[~need[number, pending]]
             self._await(number, positions[mine])
-        self._release(before)
+        rows_kept = positions[state == KEPT]
+        self._release(before, [self._lane_units(lane, rows_kept) for lane in range(len(self.lanes))])
 
     def _verdict(self, leaves: logic.Leaves) -> tuple[Bool, Bool]:
         """(rows that the filter drops [rows], calls still needed [calls, rows])."""
@@ -239,16 +243,30 @@ class ChainOperator:
         units = self.rows.units[lane].data[positions]
         return np.unique(units[units >= 0])
 
-    def _release(self, touched: list[Int64]) -> None:
+    def _release(self, touched: list[Int64], kept: list[Int64]) -> None:
         """Free the documents of units that no row in the window waits for."""
         for number, units in enumerate(touched):
             lane = self.lanes[number]
             held = units[lane.context.data[units] >= 0]
             if len(held):
                 waiting = self.rows.units[number].data[self.rows.waiting]
-                idle = held[~np.isin(held, waiting)]
-                self._memory.contexts.close(lane.context.data[idle])
-                lane.context.data[idle] = -1
+                self._retire(lane, held[~np.isin(held, waiting)], waiting, kept[number])
+
+    def _retire(self, lane: Lane, units: Int64, waiting: Int64, kept: Int64) -> None:
+        """Leave idle what a later operator, or a waiting row that starts alike, will want; free the others."""
+        wanted = np.isin(units, kept) if self.plan.retain else np.zeros(len(units), dtype=np.bool_)
+        alike = lane.alike.data[units] & np.isin(lane.first_page.data[units], lane.first_page.data[waiting])
+        leaving = np.ones(len(units), dtype=np.bool_)
+        for place in np.flatnonzero(wanted | alike):
+            document = lane.documents.get(int(units[place]))
+            if document is not None:
+                owner = self._report if wanted[place] else self
+                self._memory.keep(int(lane.context.data[units[place]]), document, owner)
+                leaving[place] = False
+        self._memory.contexts.close(lane.context.data[units[leaving]])
+        lane.context.data[units] = -1
+        for unit in units.tolist():
+            lane.documents.pop(unit, None)
 
     def _output(self, count: int) -> pa.RecordBatch:
         states = self.rows.state.data[:count]
@@ -290,11 +308,14 @@ class ChainOperator:
 _COMPARE = {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal", "ne": "not_equal"}
 
 
-def _lanes(calls: Sequence[CompiledCall], tokenizer: Tokenizer) -> tuple[list[Lane], list[int]]:
+def _lanes(calls: Sequence[CompiledCall], tokenizer: Tokenizer, memory: Memory) -> tuple[list[Lane], list[int]]:
     """Lanes by the columns that calls read, and each call's lane."""
     members: dict[tuple[int, ...], list[int]] = {}
     for number, call in enumerate(calls):
         members.setdefault(input_columns(call.prompt), []).append(number)
-    lanes = [Lane(columns, {n: calls[n] for n in numbers}, tokenizer) for columns, numbers in members.items()]
+    lanes = [
+        Lane(columns, {n: calls[n] for n in numbers}, tokenizer, memory.index.__contains__)
+        for columns, numbers in members.items()
+    ]
     lane_of = {number: lane for lane, numbers in enumerate(members.values()) for number in numbers}
     return lanes, [lane_of[number] for number in range(len(calls))]

@@ -6,13 +6,17 @@ its context while more is asked of it, and its answers for as long as the run la
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from quail_frames.runtime.compiled import Answers, CompiledCall, Tokenizer
+from quail_frames.runtime.kv.memory import Document
+from quail_frames.runtime.kv.pages import PAGE
+from quail_frames.runtime.marks import UInt64, token_marks
 from quail_frames.runtime.operators.inputs import InputColumn, TokenBlocks
+from quail_frames.runtime.tokens.assemble import assemble
 from quail_frames.runtime.tokens.ragged import Int64, Ragged
 
 UNASKED, WAITING, ANSWERED, NULLED, REFUSED = range(5)
@@ -64,7 +68,14 @@ class CallState:
 class Lane:
     """Units over `columns`, and the calls asked of them."""
 
-    def __init__(self, columns: Sequence[int], calls: Mapping[int, CompiledCall], tokenizer: Tokenizer) -> None:
+    def __init__(
+        self,
+        columns: Sequence[int],
+        calls: Mapping[int, CompiledCall],
+        tokenizer: Tokenizer,
+        known_page: Callable[[int], bool],
+    ) -> None:
+        self._known_page = known_page
         self.columns = tuple(columns)
         self.calls = {number: CallState(call) for number, call in calls.items()}
         self.blocks = TokenBlocks(self.columns)
@@ -72,13 +83,28 @@ class Lane:
         self._numbers: dict[Hashable, int] = {}
         keys = dict.fromkeys(call.prompt.instruction_key for call in calls.values())
         self.instruction_numbers = {key: number for number, key in enumerate(keys)}
+        documents = [c.prompt.document for c in calls.values() if c.prompt.document]
+        self._document = documents[0] if documents else ()
+        self._last_pages: UInt64 = np.zeros(0, dtype=np.uint64)
+        self.first_page = Growing(np.uint64, 0)
+        self.alike = Growing(np.bool_, False)
+        self.documents: dict[int, Document] = {}
         self.context = Growing(np.int32, -1)
         self.instruction = Growing(np.int16, -1)
         self.document_tokens = Growing(np.int64, 0)
         self.value_tokens = Growing(np.int64, 0)
         self._block = Growing(np.int64, -1)
         self._row = Growing(np.int64, 0)
-        per_unit = (self.context, self.instruction, self.document_tokens, self.value_tokens, self._block, self._row)
+        per_unit = (
+            self.first_page,
+            self.alike,
+            self.context,
+            self.instruction,
+            self.document_tokens,
+            self.value_tokens,
+            self._block,
+            self._row,
+        )
         self._stores: tuple[Growing | CallState, ...] = (*per_unit, *self.calls.values())
 
     @property
@@ -97,7 +123,28 @@ class Lane:
         self._block.data[fresh] = block
         self._row.data[fresh] = np.arange(len(rows))
         self.value_tokens.data[fresh] = sum(lists.lengths for lists in values.values())
+        self._find_alike(fresh, values)
         return units, block
+
+    def _find_alike(self, units: Int64, values: dict[int, Ragged]) -> None:
+        """Mark the units whose document starts with the same page as another read with or just before it."""
+        if not self._document or not len(units):
+            return
+        heads = {c: lists.heads(np.minimum(lists.lengths, PAGE)) for c, lists in values.items()}
+        starts = assemble(self._document, heads, len(units))
+        long = starts.lengths >= PAGE
+        tokens = starts.values[starts.offsets[:-1][long][:, None] + np.arange(PAGE)]
+        pages = token_marks(tokens, np.arange(PAGE, dtype=np.int32)).sum(axis=1, dtype=np.uint64)
+        distinct, inverse, counts = np.unique(pages, return_inverse=True, return_counts=True)
+        known = np.array([self._known_page(int(page)) for page in distinct.tolist()], dtype=np.bool_)
+        repeated = (counts > 1) | np.isin(distinct, self._last_pages) | known
+        self.first_page.data[units[long]] = pages
+        self.alike.data[units[long]] = repeated[inverse]
+        self._last_pages = distinct
+
+    def documents_of(self, units: Int64) -> Ragged:
+        """Token lists of the units' documents."""
+        return assemble(self._document, self.values_of(units), len(units))
 
     def values_of(self, units: Int64) -> dict[int, Ragged]:
         """Token lists of the units' inputs, by column."""

@@ -7,7 +7,7 @@ attention reads.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 
@@ -18,13 +18,14 @@ from quail_frames.errors import ContextOverflowError
 from quail_frames.plan.physical import PairJoin
 from quail_frames.runtime.batch import AskBlock, Float32
 from quail_frames.runtime.compiled import CompiledCall, Tokenizer
-from quail_frames.runtime.kv.memory import Memory
+from quail_frames.runtime.kv.memory import Document, Memory
+from quail_frames.runtime.kv.pages import PAGE
 from quail_frames.runtime.operators.asks import cut_values
 from quail_frames.runtime.operators.candidates import AnchorBatch, PartnerSide
 from quail_frames.runtime.operators.inputs import InputColumn, first_rows, number_keys
 from quail_frames.runtime.report import RunReport
 from quail_frames.runtime.room import Room
-from quail_frames.runtime.tokens.assemble import assemble, concatenate
+from quail_frames.runtime.tokens.assemble import assemble
 from quail_frames.runtime.tokens.layouts import own_tokens
 from quail_frames.runtime.tokens.ragged import Int64, Ragged
 
@@ -46,6 +47,8 @@ class Anchor:
     wave: int = 0
     context: int = -1
     prefix: int = 0
+    document: Document | None = None
+    start: bytes = b""
 
     @property
     def done(self) -> bool:
@@ -75,7 +78,7 @@ class Picked:
 
     anchors: list[Anchor] = field(default_factory=list)
     units: list[Int64] = field(default_factory=list)
-    opened: list[Anchor] = field(default_factory=list)
+    opened: list[tuple[Anchor, int]] = field(default_factory=list)
     tokens: int = 0
 
 
@@ -101,6 +104,7 @@ class PairOperator:
         self._tokenizer, self._memory, self._limit, self._report = tokenizer, memory, limit, report
         self._anchors: dict[Hashable, Anchor] = {}
         self._active: deque[Anchor] = deque()
+        self._starts: Counter[bytes] = Counter()
         self._rows: deque[tuple[int, Anchor | None, Int64 | None]] = deque()
         self._read = 0
         self._open_partners(partners)
@@ -165,11 +169,11 @@ class PairOperator:
         done = [anchor for anchor in self._active if anchor.done]
         if done:
             self._active = deque(anchor for anchor in self._active if not anchor.done)
-            self._close(done)
+            self._retire(done)
             for anchor in done:
-                anchor.values = {}
+                anchor.values, anchor.document = {}, None
 
-    def take_output(self, least: int) -> Iterator[pa.RecordBatch]:
+    def take_output(self, last: bool) -> Iterator[pa.RecordBatch]:
         """Rows from the front whose anchors are done."""
         anchors, partners = [], []
         while self._rows and (self._rows[0][1] is None or self._rows[0][1].done):
@@ -184,6 +188,7 @@ class PairOperator:
     def close(self) -> None:
         """Give all contexts back."""
         self._close(list(self._active))
+        self._memory.end(self)
 
     def _open_partners(self, partners: pa.RecordBatch) -> None:
         first = len(self.plan.anchor_inputs)
@@ -209,6 +214,8 @@ class PairOperator:
         anchor.want(self._askable(anchor, self.partners.units_of(among)))
         if was_done and not anchor.done:
             self._active.append(anchor)
+            anchor.start = anchor.values[0].values[:PAGE].tobytes()
+            self._starts[anchor.start] += 1
         elif was_done:
             anchor.values = {}
         self._rows.append((number, anchor, among))
@@ -241,18 +248,18 @@ class PairOperator:
         left = room.left - picked.tokens
         trunk = 0
         if anchor.context < 0:
-            trunk = self._document_tokens(anchor) + own_tokens(self._frame)
-            size = np.array([trunk])
+            length = self._document_tokens(anchor) + own_tokens(self._frame)
+            size = np.array([length])
             stuck = room.forced and first and not self._memory.fitting(size)
-            if stuck or trunk + self._longest > self._limit or not self._memory.can_hold(size)[0]:
+            if stuck or length + self._longest > self._limit or not self._memory.can_hold(size)[0]:
                 return self._add_whole(room, anchor, left, first)
-            if not self._memory.fitting(size):
-                return False
+            trunk = length - self._memory.resident(self._document(anchor))
         lengths = self._question.lengths[anchor.pending[: self._most(anchor, left)]]
         count = int(np.searchsorted(np.cumsum(lengths), left - trunk, side="right"))
         count = count or int(first and len(lengths) > 0)
         if count:
-            self._take(picked, anchor, count, trunk)
+            if not self._take(picked, anchor, count):
+                return False
             picked.tokens += trunk + int(lengths[:count].sum())
         return count == len(lengths)
 
@@ -263,22 +270,36 @@ class PairOperator:
         anchor.wave = min(2 * anchor.wave or max(FIRST_WAVE, round(1 / max(self.call.planned.selectivity, 1e-3))), left)
         return max(anchor.wave, 1)
 
-    def _take(self, picked: Picked, anchor: Anchor, count: int, trunk: int) -> None:
+    def _document(self, anchor: Anchor) -> Document:
+        if anchor.document is None:
+            anchor.document = Document.of(assemble(self.call.prompt.document, anchor.values, 1).values)
+        return anchor.document
+
+    def _take(self, picked: Picked, anchor: Anchor, count: int) -> bool:
+        """Put pairs of an anchor into the batch; False where its document finds no memory."""
         if anchor.context < 0:
-            anchor.context = int(self._memory.open(np.array([trunk]))[0])
-            anchor.prefix = trunk
-            picked.opened.append(anchor)
+            document = self._document(anchor)
+            length = len(document.tokens) + own_tokens(self._frame)
+            admitted = self._memory.admit(document, length, self._report)
+            if admitted is None:
+                return False
+            anchor.context, resident = admitted
+            anchor.prefix = length
+            picked.opened.append((anchor, resident))
         picked.anchors.append(anchor)
         picked.units.append(anchor.pending[:count])
         anchor.pending = anchor.pending[count:]
         anchor.running += count
+        return True
 
     def _add_picked(self, room: Room, picked: Picked) -> None:
         if picked.opened:
-            pieces = (*self.call.prompt.document, *self._frame)
-            trunks = concatenate([assemble(pieces, anchor.values, 1) for anchor in picked.opened])
-            contexts = np.array([anchor.context for anchor in picked.opened], dtype=np.int32)
-            room.add(AskBlock(contexts, np.zeros(len(trunks), dtype=np.int64), trunks, trunks.lengths), None)
+            frame = assemble(self._frame, {}, 1).values
+            tails = [self._document(anchor).tokens[resident:] for anchor, resident in picked.opened]
+            trunks = Ragged.of(np.concatenate([tail, frame]) for tail in tails)
+            contexts = np.array([anchor.context for anchor, _ in picked.opened], dtype=np.int32)
+            prefix = np.array([resident for _, resident in picked.opened], dtype=np.int64)
+            room.add(AskBlock(contexts, prefix, trunks, trunks.lengths), None)
         if picked.anchors:
             counts = [len(units) for units in picked.units]
             units = np.concatenate(picked.units)
@@ -319,6 +340,16 @@ class PairOperator:
             return pa.record_batch([pa.array(anchors), pa.array(counts > 0)], names=["anchor", "matched"])
         flat = np.concatenate(partners).astype(np.uint64)
         return pa.record_batch([pa.array(np.repeat(anchors, counts)), pa.array(flat)], names=["anchor", "partner"])
+
+    def _retire(self, anchors: list[Anchor]) -> None:
+        """Leave idle what a later operator, or a waiting anchor that starts alike, will want; free the others."""
+        self._starts.subtract(anchor.start for anchor in anchors)
+        for anchor in anchors:
+            if anchor.context >= 0 and (self.plan.retain or self._starts[anchor.start] > 0):
+                owner = self._report if self.plan.retain else self
+                self._memory.keep(anchor.context, self._document(anchor), owner)
+                anchor.context = -1
+        self._close(anchors)
 
     def _close(self, anchors: list[Anchor]) -> None:
         held = [anchor for anchor in anchors if anchor.context >= 0]

@@ -9,14 +9,23 @@ import numpy as np
 import numpy.typing as npt
 
 from quail_frames.plan.calls import Overflow
-from quail_frames.runtime.batch import Float32
+from quail_frames.runtime.batch import Float32, Int32
 from quail_frames.runtime.compiled import CompiledCall
-from quail_frames.runtime.operators.asks import context_block, cut_asks, fresh_asks, shared_asks, suffix_asks
+from quail_frames.runtime.kv.memory import Document
+from quail_frames.runtime.operators.asks import (
+    context_block,
+    cut_asks,
+    fresh_asks,
+    shared_asks,
+    suffix_asks,
+    suffix_block,
+)
 from quail_frames.runtime.operators.lane import UNASKED, WAITING, Lane
+from quail_frames.runtime.report import RunReport
 from quail_frames.runtime.room import Room
 from quail_frames.runtime.tokens.assemble import assemble
 from quail_frames.runtime.tokens.layouts import own_tokens
-from quail_frames.runtime.tokens.ragged import Int64
+from quail_frames.runtime.tokens.ragged import Int64, Ragged
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +37,7 @@ class Asked:
 
 
 PEEK = 4096
+ALIKE_AT_ONCE = 256
 
 
 class UnitQueue:
@@ -72,13 +82,14 @@ class Question:
     it, and leaves it resident while other calls of the lane may still want it.
     """
 
-    def __init__(self, number: int, lane: Lane, limit: int, retain: bool) -> None:
+    def __init__(self, number: int, lane: Lane, limit: int, retain: bool, report: RunReport) -> None:
         self.number = number
         self.lane = lane
         self.state = lane.calls[number]
         self.call: CompiledCall = self.state.call
         self._limit = limit
-        self._retain = retain
+        self._retain = retain and self.call.planned.layout == "document_first"
+        self._report = report
         self._resident, self._fresh = UnitQueue(), UnitQueue()
         self._shared: int | None = None
         self._instruction = own_tokens(self.call.prompt.instruction)
@@ -145,7 +156,10 @@ class Question:
         elif self.question_first:
             self._fill_shared(room, units)
         else:
-            self._fill_documents(room, units)
+            alike = self.lane.alike.data[units] | self._retain | bool(self.call.planned.anchors)
+            units = units[: int((alike != alike[0]).argmax()) or len(units)]
+            fill = self._fill_alike if alike[0] else self._fill_documents
+            fill(room, units)
 
     def accept(self, units: Int64, logits: Float32) -> None:
         """Answers of the units' asks."""
@@ -186,10 +200,7 @@ class Question:
     def _room_for_instruction(self, room: Room, units: Int64) -> bool:
         contexts = self.lane.context.data[units]
         lengths = self.lane.document_tokens.data[units] + self._instruction
-        if int(room.memory.contexts.missing_pages(contexts, lengths).sum()) > room.memory.available:
-            return False
-        room.memory.contexts.extend(contexts, lengths)
-        return True
+        return room.memory.extend(contexts, lengths)
 
     def _fill_cut(self, room: Room, units: Int64) -> None:
         if room.fitting(np.full(1, self._limit)):
@@ -228,11 +239,47 @@ class Question:
         holding = np.flatnonzero(kept)
         contexts[holding] = room.memory.open(kept[holding])
         if not self.question_first:
-            self.lane.context.data[units] = contexts
-            self.lane.document_tokens.data[units] = document[: len(units)]
-            self.lane.instruction.data[units] = self.instruction_number if self._shares_instruction else -1
+            self._note_resident(units, contexts, document[: len(units)])
         self._fresh.drop(len(units))
         room.add(fresh_asks(self.lane, self.call, units, contexts, kept), Asked(self, units))
+
+    def _fill_alike(self, room: Room, units: Int64) -> None:
+        """Documents that may begin like another, or that come back later: one by one, each on what is resident."""
+        pieces = (*self.call.prompt.instruction, *self.call.prompt.question)
+        instruction = self._instruction if self._shares_instruction else 0
+        units = units[:ALIKE_AT_ONCE]
+        suffixes = assemble(pieces, self.lane.values_of(units), len(units))
+        asked: list[tuple[int, int, int, Int32, Int32]] = []
+        left = room.left
+        rows = zip(units.tolist(), self.lane.documents_of(units).lists(), suffixes.lists(), strict=True)
+        for unit, tokens, suffix in rows:
+            document = Document.of(tokens)
+            left -= len(tokens) + len(suffix) - room.memory.resident(document)
+            if left < 0 and (asked or not room.empty):
+                break
+            admitted = room.memory.admit(document, len(tokens) + instruction, self._report)
+            if admitted is None:
+                break
+            self.lane.documents[unit] = document
+            asked.append((unit, *admitted, tokens, suffix))
+        if asked:
+            self._add_alike(room, asked, instruction)
+        elif room.empty and room.forced:
+            self._fill_documents(room, units[:1])
+
+    def _add_alike(self, room: Room, asked: list[tuple[int, int, int, Int32, Int32]], instruction: int) -> None:
+        units, contexts, prefixes = (np.array([entry[place] for entry in asked]) for place in range(3))
+        lengths = np.array([len(entry[3]) for entry in asked])
+        tails = Ragged.of(np.concatenate([tokens[prefix:], suffix]) for _, _, prefix, tokens, suffix in asked)
+        self._fresh.drop(len(units))
+        self._note_resident(units, contexts, lengths)
+        keep = lengths + instruction - prefixes
+        room.add(suffix_block(self.call, contexts, prefixes, tails, keep), Asked(self, units))
+
+    def _note_resident(self, units: Int64, contexts: Int64, documents: Int64) -> None:
+        self.lane.context.data[units] = contexts
+        self.lane.document_tokens.data[units] = documents
+        self.lane.instruction.data[units] = self.instruction_number if self._shares_instruction else -1
 
     def _still_wanted(self, units: Int64) -> npt.NDArray[np.bool_]:
         """Units whose document another call, or a later operator, may ask about."""

@@ -158,12 +158,7 @@ def build_prompt(
 
 
 def build_pair_prompt(
-    planned: PlannedCall,
-    anchor_slots: frozenset[int],
-    encode: Encode,
-    *,
-    letters: Sequence[str] | None = None,
-    markers: Markers = NO_MARKERS,
+    planned: PlannedCall, encode: Encode, *, letters: Sequence[str] | None = None, markers: Markers = NO_MARKERS
 ) -> Prompt:
     """The prompt of a call asked of pairs: the anchor's documents, a frame, then the partner's.
 
@@ -171,8 +166,8 @@ def build_pair_prompt(
     A classification's list follows the partner.
     """
     slots = planned.call.template.inputs
-    anchors = tuple(slot for slot in slots if slot in anchor_slots)
-    partners = tuple(slot for slot in slots if slot not in anchor_slots)
+    anchors = tuple(slot for slot in slots if slot in planned.anchors)
+    partners = tuple(slot for slot in slots if slot not in planned.anchors)
     instruction, own = instruction_texts(planned.call, letters)
     classify = isinstance(planned.call, AiClassify)
     note = [f"The document above is DOCUMENT {{{anchors[0]}}}."] if len(anchors) == 1 else []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,10 +45,18 @@ class Ragged:
     def __getitem__(self, index: int) -> Int32:
         return self.values[self.offsets[index] : self.offsets[index + 1]]
 
+    def lists(self) -> Iterator[Int32]:
+        """Every list in turn."""
+        return (self[index] for index in range(len(self)))
+
     @property
     def lengths(self) -> Int64:
         """Length of every list, shape (n,)."""
         return np.diff(self.offsets)
+
+    def heads(self, lengths: Int64) -> Ragged:
+        """The first `lengths[i]` entries of every list."""
+        return Ragged(self.values[ranges(self.offsets[:-1], lengths)], offsets_of(lengths))
 
     def take(self, indices: npt.NDArray[np.integer]) -> Ragged:
         """The chosen lists, in the order given."""
