@@ -1,0 +1,1 @@
+"""Triton kernels, one operation a module. Importing any of these needs Triton; nothing imports them before use."""

@@ -1,0 +1,191 @@
+"""Which implementation runs each operation on each device.
+
+The choice is made once per operation and device, at its first use or by `choices` at start, and does not depend on
+timings, so that two processes on equal machines choose alike. `QUAIL_FRAMES_KERNELS` or `override` change it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+
+ENVIRONMENT = "QUAIL_FRAMES_KERNELS"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to run an operation.
+
+    `target` is `module:function` below `quail_frames.kernels`, imported at first use. `least` is the smallest CUDA
+    compute capability. `check` (a target too) compares the candidate with the reference on the device itself and
+    returns what is wrong, or None; other people's libraries change between versions, so each has one.
+    """
+
+    name: str
+    target: str
+    package: str | None = None
+    least: tuple[int, int] = (0, 0)
+    most: tuple[int, int] = (99, 0)
+    check: str | None = None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What runs `operation` on `device`, and why the better-ranked candidates were left."""
+
+    operation: str
+    device: str
+    name: str
+    passed_over: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        why = "".join(f"; {name}: {reason}" for name, reason in self.passed_over)
+        return f"{self.operation}: {self.name}{why}"
+
+
+_BF16, _FP8 = (8, 0), (8, 9)
+
+
+def _two(operation: str, module: str, least: tuple[int, int]) -> tuple[Candidate, ...]:
+    """Triton, then the reference."""
+    triton = Candidate("triton", f"device.{module}:{operation}", package="triton", least=least)
+    return (triton, Candidate("torch", f"{module}:{operation}_reference"))
+
+
+OPERATIONS: dict[str, tuple[Candidate, ...]] = {
+    "quantize": _two("quantize", "quantize", _FP8),
+    "add_rms_norm": _two("add_rms_norm", "add_rms_norm", _BF16),
+    "add_rms_norm_quantize": _two("add_rms_norm_quantize", "add_rms_norm", _FP8),
+    "qk_norm_rope_write": _two("qk_norm_rope_write", "qk_norm_rope_write", _BF16),
+    "silu_mul": _two("silu_mul", "gated_activation", _BF16),
+    "silu_mul_quantize": _two("silu_mul_quantize", "gated_activation", _FP8),
+    "block_scaled_matmul": _two("block_scaled_matmul", "block_scaled_matmul", _FP8),
+    "prefix_attention": _two("prefix_attention", "attention", _BF16),
+    "suffix_attention": _two("suffix_attention", "attention", _BF16),
+    "unified_attention": _two("unified_attention", "attention", _BF16),
+    "merge_attention": _two("merge_attention", "merge_attention", _BF16),
+    "merge_attention_quantize": _two("merge_attention_quantize", "merge_attention", _FP8),
+    "restricted_head": _two("restricted_head", "restricted_head", _BF16),
+}
+"""Candidates of each operation, best first."""
+
+_overrides: dict[str, str] = {}
+
+
+def implementation(operation: str, device: torch.device) -> Callable[..., Any]:
+    """The function that runs `operation` on `device`; has the signature of the operation's reference."""
+    return _chosen(operation, device.type, device.index)[1]
+
+
+def choices(device: torch.device | str) -> tuple[Choice, ...]:
+    """What runs every operation on `device`, in the order of `OPERATIONS`.
+
+    >>> print(choices("cpu")[0])
+    quantize: torch; triton: no CUDA device
+    """
+    device = torch.device(device)
+    return tuple(_chosen(operation, device.type, device.index)[0] for operation in OPERATIONS)
+
+
+def override(**names: str) -> None:
+    """Pins operations to candidates by name: `override(prefix_attention="torch")`; `all="torch"` pins every one.
+
+    Replaces earlier pins; with no argument only `QUAIL_FRAMES_KERNELS` is left. Raises ValueError for unknown names.
+    """
+    _validate(names, "override")
+    _overrides.clear()
+    _overrides.update(names)
+    _chosen.cache_clear()
+
+
+@contextmanager
+def using(**names: str) -> Iterator[None]:
+    """`override` for the length of a with statement."""
+    before = dict(_overrides)
+    override(**{**before, **names})
+    try:
+        yield
+    finally:
+        override(**before)
+
+
+@functools.cache
+def _chosen(operation: str, device_type: str, index: int | None) -> tuple[Choice, Callable[..., Any]]:
+    device = torch.device(device_type, index) if index is not None else torch.device(device_type)
+    pinned = _pinned(operation)
+    passed_over: list[tuple[str, str]] = []
+    for candidate in OPERATIONS[operation]:
+        if pinned is not None and candidate.name != pinned:
+            continue
+        reason = _why_not(candidate, device, pinned is not None)
+        if reason is None:
+            choice = Choice(operation, str(device), candidate.name, tuple(passed_over))
+            return choice, load(candidate.target)
+        passed_over.append((candidate.name, reason))
+    raise ValueError(f"{operation} is pinned to {pinned!r}, which cannot run on {device}: {passed_over[0][1]}")
+
+
+def _pinned(operation: str) -> str | None:
+    names = {**parse_environment(os.environ.get(ENVIRONMENT, "")), **_overrides}
+    pinned = names.get(operation, names.get("all"))
+    offered = {candidate.name for candidate in OPERATIONS[operation]}
+    # `all=deep_gemm` can only speak for the operations that have it.
+    return pinned if pinned in offered else None
+
+
+def parse_environment(text: str) -> dict[str, str]:
+    """Pins in the form `triton` (every operation) or `operation=name,operation=name`.
+
+    >>> parse_environment("triton,restricted_head=torch")
+    {'all': 'triton', 'restricted_head': 'torch'}
+    """
+    parts = [part.strip().partition("=") for part in text.split(",") if part.strip()]
+    names = {left.strip() if sign else "all": (right if sign else left).strip() for left, sign, right in parts}
+    _validate(names, ENVIRONMENT)
+    return names
+
+
+def _validate(names: dict[str, str], source: str) -> None:
+    every = {candidate.name for candidates in OPERATIONS.values() for candidate in candidates}
+    for operation, name in names.items():
+        if operation != "all" and operation not in OPERATIONS:
+            raise ValueError(f"{source}: no operation {operation!r}; there are: all, {', '.join(OPERATIONS)}")
+        offered = every if operation == "all" else {candidate.name for candidate in OPERATIONS[operation]}
+        if name not in offered:
+            raise ValueError(f"{source}: {operation} has no candidate {name!r}; choose of {', '.join(sorted(offered))}")
+
+
+def _why_not(candidate: Candidate, device: torch.device, pinned: bool) -> str | None:
+    """Why the candidate cannot run on the device; None where it can."""
+    if candidate.name == "torch":
+        return None
+    if device.type != "cuda":
+        interpreted = candidate.name == "triton" and pinned and os.environ.get("TRITON_INTERPRET") == "1"
+        return None if interpreted else "no CUDA device"
+    if candidate.package is not None and find_spec(candidate.package) is None:
+        return f"{candidate.package} is not installed"
+    capability = torch.cuda.get_device_capability(device)
+    if not candidate.least <= capability <= candidate.most:
+        return f"compute capability {capability[0]}.{capability[1]} is outside what it supports"
+    if candidate.check is None:
+        return None
+    try:
+        wrong: str | None = load(candidate.check)(device)
+    except Exception as error:  # whatever another library raises says that it cannot be used; the reason is kept
+        return f"its check failed: {type(error).__name__}: {error}"
+    return wrong
+
+
+def load(target: str) -> Callable[..., Any]:
+    """The function that a `module:function` target names."""
+    module, _, function = target.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(f"quail_frames.kernels.{module}"), function)
+    return found

@@ -1,0 +1,47 @@
+"""The output head computed only where an answer is read: chosen hidden rows times chosen vocabulary rows.
+
+Read-outs run on the device, so that only answers cross the bus.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from quail_frames.kernels.dispatch import implementation
+from quail_frames.kernels.quantize import wide_dtype
+
+
+def restricted_head(hidden: Tensor, rows: Tensor, head: Tensor, candidates: Tensor) -> Tensor:
+    """Logits (answers, choices) float32.
+
+    Answer i is read from `hidden[rows[i]]` (tokens, features) against the rows `candidates[i]` of `head` (vocabulary,
+    features). `candidates` (answers, choices) int64 is padded with -1, whose logits are -inf.
+    """
+    logits: Tensor = implementation("restricted_head", hidden.device)(hidden, rows, head, candidates)
+    return logits
+
+
+def restricted_head_reference(hidden: Tensor, rows: Tensor, head: Tensor, candidates: Tensor) -> Tensor:
+    """See `restricted_head`."""
+    wide = wide_dtype(hidden)
+    chosen = head[candidates.clamp(min=0)].to(wide)
+    logits = torch.einsum("acf,af->ac", chosen, hidden[rows].to(wide))
+    return logits.masked_fill(candidates < 0, -torch.inf)
+
+
+def read_best(logits: Tensor) -> Tensor:
+    """Column of the largest logit of each answer (answers,) int64; the first of equals."""
+    return logits.argmax(dim=-1)
+
+
+def read_true_false(logits: Tensor, is_true: Tensor) -> tuple[Tensor, Tensor]:
+    """`(answer, score)` of each row: Boolean and float32 in 0..1, both (answers,).
+
+    `margin` = largest TRUE logit - largest FALSE logit; answer = margin > 0, score = sigmoid(margin).
+    `is_true` (choices,) or (answers, choices) Boolean marks the columns that spell TRUE.
+    """
+    largest_true = logits.masked_fill(~is_true, -torch.inf).amax(dim=-1)
+    largest_false = logits.masked_fill(is_true, -torch.inf).amax(dim=-1)
+    margin = largest_true - largest_false
+    return margin > 0, margin.sigmoid()

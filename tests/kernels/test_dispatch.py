@@ -1,0 +1,69 @@
+"""Each operation's implementation is chosen once, printable, and can be pinned."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from quail_frames.kernels import choices, dispatch, override, quantize, using
+from quail_frames.kernels.dispatch import OPERATIONS, implementation, load, parse_environment
+
+CPU = torch.device("cpu")
+
+
+def test_the_cpu_runs_the_references() -> None:
+    assert {choice.name for choice in choices("cpu")} == {"torch"}
+    assert [choice.operation for choice in choices("cpu")] == list(OPERATIONS)
+    assert str(choices("cpu")[0]) == "quantize: torch; triton: no CUDA device"
+
+
+def test_the_choice_is_made_once() -> None:
+    assert implementation("quantize", CPU) is implementation("quantize", CPU)
+    assert choices("cpu")[0] is choices("cpu")[0]
+
+
+def test_an_override_lasts_as_long_as_its_block() -> None:
+    with using(all="torch", quantize="triton"), pytest.raises(ValueError, match="cannot run on cpu: no CUDA device"):
+        quantize(torch.zeros(1, 128))
+    assert implementation("quantize", CPU)
+
+
+def test_the_environment_pins_and_an_override_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(dispatch.ENVIRONMENT, "quantize=triton, silu_mul=torch")
+    override()
+    try:
+        with pytest.raises(ValueError, match="quantize is pinned to 'triton'"):
+            implementation("quantize", CPU)
+        with using(quantize="torch"):
+            assert implementation("quantize", CPU)
+    finally:
+        monkeypatch.delenv(dispatch.ENVIRONMENT)
+        override()
+
+
+@pytest.mark.parametrize("text", ["quantise=torch", "quantize=cublas", "all=nothing"])
+def test_unknown_names_are_refused_with_the_known_ones(text: str) -> None:
+    with pytest.raises(ValueError, match=r"there are: all, quantize|choose of"):
+        parse_environment(text)
+
+
+def test_every_candidate_takes_the_arguments_of_the_reference() -> None:
+    pytest.importorskip("triton")
+    for operation, candidates in OPERATIONS.items():
+        *_, reference = candidates
+        wanted = list(inspect.signature(load(reference.target)).parameters)
+        for candidate in candidates:
+            assert list(inspect.signature(load(candidate.target)).parameters) == wanted, (operation, candidate.name)
+
+
+def test_kernels_work_where_triton_is_not_installed() -> None:
+    program = (
+        "import sys; sys.modules['triton'] = None\n"
+        "import torch; from quail_frames import kernels\n"
+        "kernels.quantize(torch.ones(1, 128)); kernels.choices('cpu')\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
