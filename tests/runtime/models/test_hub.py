@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import huggingface_hub
 import pytest
 
 from quail_frames.errors import ModelError
@@ -37,9 +38,36 @@ def test_another_kind_of_file_is_refused(tmp_path: Path) -> None:
         resolve(file)
 
 
-def test_a_hugging_face_id_offline_says_how_to_give_a_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    huggingface_hub = pytest.importorskip("huggingface_hub")
+@pytest.fixture
+def offline_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An empty Hugging Face cache, and no way to the hub."""
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def cached_snapshot(cache: Path, names: list[str]) -> Path:
+    """Files of `quail/tiny` as the hub's client keeps them."""
+    repository = cache / "models--quail--tiny"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text("0" * 40)
+    snapshot = repository / "snapshots" / ("0" * 40)
+    snapshot.mkdir(parents=True)
+    for name in names:
+        (snapshot / name).write_text("{}")
+    return snapshot
+
+
+def test_a_hugging_face_id_offline_says_how_to_give_a_path(offline_hub: Path) -> None:
     with pytest.raises(ModelError, match=r"'quail/nothing' is not in the local Hugging Face cache.*'/path/to/folder'"):
         resolve("quail/nothing")
+
+
+def test_a_hugging_face_id_in_the_local_cache_needs_no_hub(offline_hub: Path) -> None:
+    snapshot = cached_snapshot(offline_hub, ["config.json", "tokenizer.json", "model.safetensors"])
+    assert resolve("quail/tiny") == snapshot
+
+
+def test_the_built_in_model_is_in_the_cache_folder(default_model_file: Path) -> None:
+    assert default_model_file.is_relative_to(cache_folder())
+    assert default_model_file.name == "SmolLM2-135M-Instruct.Q4_1.gguf"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet
 import pytest
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ from quail_frames.runtime.models.attention import causal_attention
 from quail_frames.runtime.models.decoder import Decoder
 from quail_frames.runtime.models.load import LoadedModel, load_model
 
+DATA = Path(__file__).parents[3] / "examples" / "data"
 LLAMA3_ROPE = {
     "rope_type": "llama3",
     "rope_theta": 10_000.0,
@@ -38,31 +40,26 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3": ("qwen3", {"head_dim": 16}),
     "qwen3 with biases": ("qwen3", {"head_dim": 8, "attention_bias": True}),
 }
-TEXTS = (
-    "The plot starts slowly, but the last twenty minutes are worth the ticket on their own.",
-    "I wanted to like this film. The acting is wooden, the effects look cheap and the ending makes no sense.",
-    "Battery lasts two days, screen is bright, and the camera is decent for the price. Would buy again!",
+VARIED = (
     "Order #48213 arrived on 2024-03-17 with a cracked lid; support refunded $12.99 within an hour.",
     "Dear team,\n\nplease find attached the minutes of Tuesday's meeting.\n\nKind regards,\nMarta",
     "def fibonacci(n):\n    if n < 2:\n        return n\n    return fibonacci(n - 1) + fibonacci(n - 2)\n",
     "Das Hotel liegt ruhig, das Frühstück war ausgezeichnet, nur das WLAN fiel ständig aus.",
-    "Les pâtes étaient trop cuites et le service, hélas, bien lent ; nous ne reviendrons pas.",
     "この映画は前半が退屈だが、最後の展開には驚いた。",
     "الفيلم طويل جدا لكن الموسيقى رائعة",
     '{"id": 7, "status": "failed", "error": "timeout after 30 s", "retries": [1, 2, 4]}',
-    "WARN 12:03:55 disk /dev/sda1 at 91% - cleaning temporary files",
-    "The patient reports a persistent dry cough for three weeks, no fever, and mild chest pain on deep breaths.",
-    "Whereas the Tenant shall pay the rent on the first day of each month, the Landlord shall maintain the premises.",
     "lol that was sooo good 😂😂 cant wait 4 part 2!!!",
-    "In 1905 Einstein published four papers, on the photoelectric effect, Brownian motion, special relativity and "
-    "the equivalence of mass and energy, and that year is now called his miracle year. He worked at the patent "
-    "office in Bern at the time, and none of the papers was noticed at once by the physicists of his day.",
     "DOCUMENT:\nGreat phone, terrible charger.\n\nEvaluate TRUE or FALSE for the following question: "
     "Is the charger criticised?\nANSWER:",
-    "Ingredients: 200 g flour, 3 eggs, 1/2 l milk, a pinch of salt. Mix, rest for 30 minutes, fry in butter.",
-    "   indented   text\twith\ttabs   and trailing spaces   ",
     "No.",
 )
+
+
+def shipped_texts() -> list[str]:
+    """Ten texts out of the samples: reviews of some 100 tokens, customer messages, medical sentences."""
+    tables = {"reviews": 4, "support_messages": 3, "reports": 3}
+    columns = {name: pyarrow.parquet.read_table(DATA / f"{name}.parquet")["text"].to_pylist() for name in tables}
+    return [text[:450] for name, count in tables.items() for text in columns[name][:count]]
 
 
 def all_logits(decoder: Decoder, tokens: Tensor) -> Tensor:
@@ -147,8 +144,8 @@ def default_oracle(default_model_file: Path) -> Any:
 
 
 def test_the_default_model_equals_transformers_on_real_texts(default_model: LoadedModel, default_oracle: Any) -> None:
-    encoded = default_model.tokenizer.encode(TEXTS)
-    assert len(encoded) == 20 and encoded.lengths.max() >= 60
+    encoded = default_model.tokenizer.encode([*shipped_texts(), *VARIED])
+    assert len(encoded) == 20 and encoded.lengths.max() >= 90
     tokens = torch.from_numpy(encoded.values).long()
     positions = torch.cat([torch.arange(length) for length in encoded.lengths.tolist()])
     last = torch.from_numpy(encoded.offsets[1:] - 1)

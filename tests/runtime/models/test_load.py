@@ -1,0 +1,130 @@
+"""Loading by name: what is read, what identifies it, and how a broken folder is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from quail_frames.errors import ModelError
+from quail_frames.runtime.models.load import LoadedModel, load_model, resolve_dtype
+
+CPU = torch.device("cpu")
+
+
+def change(file: Path, **tensors: torch.Tensor | None) -> None:
+    """Rewrites a safetensors file: `name=None` drops a tensor; `__` in a name stands for a dot."""
+    content = load_file(file)
+    content.update({name.replace("__", "."): tensor for name, tensor in tensors.items()})
+    save_file({name: tensor for name, tensor in content.items() if tensor is not None}, file)
+
+
+@pytest.fixture
+def folder(make_tiny: Any) -> Path:
+    tiny: Path = make_tiny("llama").folder
+    return tiny
+
+
+def test_the_default_model_is_ready_to_run(default_model: LoadedModel) -> None:
+    spec = default_model.spec
+    assert default_model.name == "smollm2-135m" and default_model.decoder.dtype == torch.float32
+    assert (spec.context_length, spec.bos_id, spec.before_preamble, spec.after_cue) == (8192, None, "", "")
+    assert (spec.pooling, spec.temperature, spec.bias) == ("max", 1.0, 0.0)
+
+
+def test_auto_is_a_dtype_that_this_device_computes_well() -> None:
+    assert resolve_dtype("auto", CPU) in (torch.float32, torch.bfloat16)
+    assert resolve_dtype("auto", torch.device("cuda")) == torch.bfloat16
+    assert resolve_dtype("float32", torch.device("cuda")) == torch.float32
+    with pytest.raises(ModelError, match=r"no dtype 'int8'.*'bfloat16'"):
+        resolve_dtype("int8", CPU)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("device", ["tpu", "cuda:99"])
+def test_a_device_that_is_not_there_is_named(folder: Path, device: str) -> None:
+    with pytest.raises(ModelError, match=f"'{device}' cannot be used here.*device='cpu'"):
+        load_model(folder, device=device)
+
+
+def test_identity_is_that_of_the_weights_wherever_they_lie(make_tiny: Any, tmp_path: Path) -> None:
+    whole = load_model(make_tiny("llama").folder, dtype="float32")
+    moved = (tmp_path / "llama").rename(tmp_path / "moved")
+    sharded = load_model(make_tiny("llama", shard="20KB").folder, dtype="bfloat16")
+    assert whole.identity == load_model(moved).identity == sharded.identity
+    assert len(list(sharded_files(tmp_path / "llama"))) > 1
+
+
+def sharded_files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("model-*.safetensors"))
+
+
+def test_identity_differs_when_weights_config_or_vocabulary_differ(folder: Path, edit_json: Any) -> None:
+    seen = {load_model(folder).identity}
+    change(folder / "model.safetensors", model__norm__weight=torch.full((48,), 0.5))
+    seen.add(load_model(folder).identity)
+    edit_json(folder / "config.json", rms_norm_eps=1e-6)
+    seen.add(load_model(folder).identity)
+    edit_json(folder / "tokenizer.json", normalizer={"type": "NFC"})
+    seen.add(load_model(folder).identity)
+    assert len(seen) == 4
+
+
+def test_a_missing_tensor_is_named_with_its_file(folder: Path) -> None:
+    change(folder / "model.safetensors", model__norm__weight=None)
+    with pytest.raises(ModelError, match=rf"'model\.norm\.weight' of {folder} is missing"):
+        load_model(folder)
+
+
+def test_a_wrong_shape_is_named_with_its_file(folder: Path) -> None:
+    change(folder / "model.safetensors", model__norm__weight=torch.ones(7))
+    with pytest.raises(ModelError, match=r"norm\.weight' of .*model\.safetensors has the shape \(7,\).*\(48,\)"):
+        load_model(folder)
+
+
+def test_a_tensor_without_a_part_in_the_decoder_is_refused(folder: Path) -> None:
+    change(folder / "model.safetensors", model__layers__0__self_attn__q_norm__weight=torch.ones(8))
+    with pytest.raises(ModelError, match=r"q_norm\.weight' of .* has no part in the decoder of architecture 'llama'"):
+        load_model(folder)
+
+
+def test_integer_weights_are_refused(folder: Path) -> None:
+    change(folder / "model.safetensors", model__norm__weight=torch.ones(48, dtype=torch.int8))
+    with pytest.raises(ModelError, match=r"'model\.norm\.weight' .* is stored as torch\.int8"):
+        load_model(folder)
+
+
+def test_a_missing_shard_is_named(make_tiny: Any) -> None:
+    folder = make_tiny("llama", shard="20KB").folder
+    sharded_files(folder)[1].unlink()
+    with pytest.raises(ModelError, match=r"model-00002-of-\d+\.safetensors is missing"):
+        load_model(folder)
+
+
+def test_a_broken_file_is_named(folder: Path) -> None:
+    content = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(content[: len(content) // 2])
+    with pytest.raises(ModelError, match=r"model\.safetensors is not a readable safetensors file"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize(("content", "message"), [("{", "not readable as JSON"), ("[]", "no JSON object")])
+def test_a_broken_config_is_named(folder: Path, content: str, message: str) -> None:
+    (folder / "config.json").write_text(content)
+    with pytest.raises(ModelError, match=rf"config\.json .*{message}"):
+        load_model(folder)
+
+
+def test_a_folder_without_weights_says_what_is_needed(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"model\.safetensors is missing.*or a \.gguf file"):
+        load_model(tmp_path)
+
+
+def test_a_tokenizer_of_another_model_is_refused(folder: Path, edit_json: Any) -> None:
+    token = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    added = [{**token, "id": 256 + number, "content": f"<{number}>"} for number in range(60)]
+    edit_json(folder / "tokenizer.json", added_tokens=added)
+    with pytest.raises(ModelError, match="has 316 tokens, and its weights know 300"):
+        load_model(folder)
