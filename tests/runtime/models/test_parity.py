@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 from quail_frames.runtime.models.attention import causal_attention
 from quail_frames.runtime.models.decoder import Decoder
+from quail_frames.runtime.models.gguf import GgufWeights
 from quail_frames.runtime.models.load import LoadedModel, load_model
 
 DATA = Path(__file__).parents[3] / "examples" / "data"
@@ -121,26 +123,31 @@ def test_runs_under_inference_mode_and_leaves_no_gradients(make_tiny: Any) -> No
     assert not outside.requires_grad and torch.equal(inside, outside)
 
 
-@pytest.fixture(scope="module")
-def default_oracle(default_model_file: Path) -> Any:
-    """The default model in transformers, which reads the weights out of the same file by itself."""
-    config = AutoConfig.for_model(
-        "llama",
-        vocab_size=49152,
-        hidden_size=576,
-        intermediate_size=1536,
-        num_hidden_layers=30,
-        num_attention_heads=9,
-        num_key_value_heads=3,
-        max_position_embeddings=8192,
-        rms_norm_eps=1e-5,
-        rope_parameters={"rope_type": "default", "rope_theta": 100_000.0},
-        tie_word_embeddings=True,
-    )
-    with torch.device("meta"):
-        names_only = AutoModelForCausalLM.from_config(config)
-    state = load_gguf_checkpoint(default_model_file, return_tensors=True, model_to_load=names_only)["tensors"]
-    return LlamaForCausalLM.from_pretrained(None, config=config, state_dict=state, dtype=torch.float32).eval()
+DEFAULT_CONFIG = {
+    "vocab_size": 49152,
+    "hidden_size": 576,
+    "intermediate_size": 1536,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "max_position_embeddings": 8192,
+    "rms_norm_eps": 1e-5,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 100_000.0},
+    "tie_word_embeddings": True,
+}
+"""SmolLM2-135M-Instruct as published."""
+
+
+@pytest.fixture
+def default_oracle(default_model_file: Path) -> Iterator[Any]:
+    """The default model in transformers. One thread: two that wait for each other are slow on a busy machine."""
+    source = GgufWeights(default_model_file)
+    state = {name: source.read(name) for name in source.names()}
+    config = AutoConfig.for_model("llama", **DEFAULT_CONFIG)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield LlamaForCausalLM.from_pretrained(None, config=config, state_dict=state, dtype=torch.float32).eval()
+    torch.set_num_threads(threads)
 
 
 def test_the_default_model_equals_transformers_on_real_texts(default_model: LoadedModel, default_oracle: Any) -> None:
@@ -161,3 +168,14 @@ def test_the_default_model_equals_transformers_on_real_texts(default_model: Load
 def test_the_default_model_knows_a_capital(default_model: LoadedModel) -> None:
     tokens = torch.from_numpy(default_model.tokenizer.encode(["The capital of France is"]).values)
     assert default_model.tokenizer.decode([int(all_logits(default_model.decoder, tokens)[-1].argmax())]) == " Paris"
+
+
+@pytest.mark.slow
+def test_the_default_models_weights_are_those_that_transformers_reads_by_itself(default_model_file: Path) -> None:
+    with torch.device("meta"):
+        names_only = AutoModelForCausalLM.from_config(AutoConfig.for_model("llama", **DEFAULT_CONFIG))
+    theirs = load_gguf_checkpoint(default_model_file, return_tensors=True, model_to_load=names_only)["tensors"]
+    ours = GgufWeights(default_model_file)
+    assert ours.names() == theirs.keys()
+    for name, tensor in theirs.items():
+        assert torch.equal(ours.read(name), torch.as_tensor(tensor)), name
