@@ -55,12 +55,13 @@ class Anchor:
         """Nothing is pending or under way."""
         return not len(self.pending) and not self.running
 
-    def want(self, units: Int64) -> None:
-        """Ask these partner units too, as far as they were not."""
+    def want(self, units: Int64) -> int:
+        """Ask these partner units too, as far as they were not; returns how many are new."""
         fresh = units if not len(self.asked) else np.setdiff1d(units, self.asked, assume_unique=True)
         if len(fresh):
             self.pending = np.concatenate([self.pending, fresh])
             self.asked = units if not len(self.asked) else np.union1d(self.asked, fresh)
+        return len(fresh)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +104,9 @@ class PairOperator:
         self.plan, self.call = plan, call
         self._tokenizer, self._memory, self._limit, self._report = tokenizer, memory, limit, report
         self._anchors: dict[Hashable, Anchor] = {}
-        self._active: deque[Anchor] = deque()
+        self._active: dict[Anchor, None] = {}
+        self._answered: dict[Anchor, None] = {}
+        self._pending = 0
         self._starts: Counter[bytes] = Counter()
         self._rows: deque[tuple[int, Anchor | None, Int64 | None]] = deque()
         self._read = 0
@@ -121,7 +124,7 @@ class PairOperator:
     def waiting_tokens(self) -> int:
         """Tokens of the pairs not asked yet."""
         mean = len(self._question.values) // max(self.partners.units, 1) + 1
-        return sum(len(anchor.pending) for anchor in self._active) * mean
+        return self._pending * mean
 
     @property
     def ready_tokens(self) -> int:
@@ -153,6 +156,7 @@ class PairOperator:
         """Answers of one block."""
         truth = self.call.decode(logits).values == 1
         start = 0
+        self._answered.update(dict.fromkeys(tag.anchors))
         for anchor, count in zip(tag.anchors, tag.counts, strict=True):
             own = slice(start, start + count)
             passed = tag.units[own][truth[own]]
@@ -160,18 +164,20 @@ class PairOperator:
             if len(passed):
                 anchor.true.append(passed)
                 if self.plan.stop == "first_true":
+                    self._pending -= len(anchor.pending)
                     anchor.pending = NONE
             start += count
         self._report.asks += len(tag.units)
 
     def settle(self) -> None:
         """Free the contexts of anchors that are done."""
-        done = [anchor for anchor in self._active if anchor.done]
-        if done:
-            self._active = deque(anchor for anchor in self._active if not anchor.done)
-            self._retire(done)
-            for anchor in done:
-                anchor.values, anchor.document = {}, None
+        done = [anchor for anchor in self._answered if anchor.done]
+        self._answered = {}
+        for anchor in done:
+            del self._active[anchor]
+        self._retire(done)
+        for anchor in done:
+            anchor.values, anchor.document = {}, None
 
     def take_output(self, last: bool) -> Iterator[pa.RecordBatch]:
         """Rows from the front whose anchors are done."""
@@ -211,9 +217,9 @@ class PairOperator:
         was_done = anchor.done
         if was_done:
             anchor.values = {column: lists.take(np.array([row])) for column, lists in values.items()}
-        anchor.want(self._askable(anchor, self.partners.units_of(among)))
+        self._pending += anchor.want(self._askable(anchor, self.partners.units_of(among)))
         if was_done and not anchor.done:
-            self._active.append(anchor)
+            self._active[anchor] = None
             anchor.start = anchor.values[0].values[:PAGE].tobytes()
             self._starts[anchor.start] += 1
         elif was_done:
@@ -288,9 +294,13 @@ class PairOperator:
             picked.opened.append((anchor, resident))
         picked.anchors.append(anchor)
         picked.units.append(anchor.pending[:count])
+        self._start(anchor, count)
+        return True
+
+    def _start(self, anchor: Anchor, count: int) -> None:
         anchor.pending = anchor.pending[count:]
         anchor.running += count
-        return True
+        self._pending -= count
 
     def _add_picked(self, room: Room, picked: Picked) -> None:
         if picked.opened:
@@ -315,8 +325,7 @@ class PairOperator:
         count = int(np.searchsorted(np.cumsum(lengths), left, side="right")) or int(first)
         units = anchor.pending[:count]
         if count:
-            anchor.pending = anchor.pending[count:]
-            anchor.running += count
+            self._start(anchor, count)
             room.add(self._whole_block(anchor, units), AskedPairs([anchor], [count], units))
         return not len(anchor.pending)
 
