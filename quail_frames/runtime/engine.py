@@ -37,7 +37,9 @@ class Engine:
         `"smollm2-135m"` (fetched once), a Hugging Face id, a folder of safetensors, a
         `.gguf` file, or `"oracle"`: deterministic answers without arithmetic, for tests.
     device
-        `"cpu"`, `"cuda"`, or `"null"`: answers from a hash of the tokens, which times the host alone.
+        `"cpu"`, `"cuda"`; `"null"`: answers from a hash of the tokens, which times the host
+        alone; `"simulated:h100-sxm"`: the same, with `device_seconds` by the roofline of that
+        device for a model whose shape is known (`"qwen3-4b-fp8"`).
     dtype
         `"auto"` (bfloat16 where the device is fast at it, else float32), `"float32"`,
         `"bfloat16"`, `"float16"`.

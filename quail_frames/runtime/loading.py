@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from quail_frames.cost import devices
+from quail_frames.cost.budgets import budgets
+from quail_frames.cost.shapes import shape
 from quail_frames.runtime.compiled import ModelTraits, Tokenizer
 from quail_frames.runtime.oracle import NullModel, OracleModel
 from quail_frames.runtime.scheduler import Model
+from quail_frames.runtime.simulated import SimulatedModel
 from quail_frames.runtime.tokens.oracle_tokenizer import OracleTokenizer
 
 GIB = 1 << 30
@@ -30,11 +34,28 @@ class OpenedModel:
 
 def open_model(name: str, *, device: str, dtype: Dtype) -> OpenedModel:
     """The model of this name on this device."""
+    if device.startswith("simulated:"):
+        return _open_simulated(name, device.removeprefix("simulated:"))
     if name == "oracle":
         return _open_oracle(device)
     from quail_frames.runtime.torch_model import open_torch_model
 
     return open_torch_model(name, device=device, dtype=dtype)
+
+
+def _open_simulated(name: str, device_name: str) -> OpenedModel:
+    model, place = shape(name), devices.device(device_name)
+    room = budgets(model, place)
+    return OpenedModel(
+        SimulatedModel(model, place),
+        OracleTokenizer(),
+        ModelTraits(),
+        identity=f"simulated {model.name} {place.name}",
+        context_length=1 << 17,
+        kv_bytes_per_token=int(model.kv_bytes_per_token),
+        default_kv_bytes=int(room.kv_bytes),
+        default_token_budget=room.tokens,
+    )
 
 
 def _open_oracle(device: str) -> OpenedModel:

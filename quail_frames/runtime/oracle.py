@@ -8,6 +8,8 @@ gives a wrong answer.
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 
 from quail_frames.runtime.batch import Batch, Float32, Read, Segments
@@ -38,6 +40,10 @@ class OracleModel:
 
     def __init__(self) -> None:
         self._arena: UInt64 = np.zeros(0, dtype=np.uint64)
+
+    def clock(self) -> float:
+        """Seconds."""
+        return time.perf_counter()
 
     def reserve(self, pages: int) -> None:
         """An arena of this many pages, filled with noise: nothing may be read before it is written."""
@@ -96,6 +102,10 @@ def _inside_sums(segments: Segments, marks: UInt64, states: UInt64) -> None:
 
 class NullModel:
     """Answers from a hash of each ask's own tokens: measures the host alone."""
+
+    def clock(self) -> float:
+        """Seconds."""
+        return time.perf_counter()
 
     def reserve(self, pages: int) -> None:
         """Nothing is kept."""

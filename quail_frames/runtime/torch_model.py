@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 import numpy as np
 import torch
@@ -34,6 +35,10 @@ class TorchModel:
         self._arena = KvArena(
             config.num_layers, pages, config.num_kv_heads, config.head_dim, self._decoder.dtype, self._decoder.device
         )
+
+    def clock(self) -> float:
+        """Seconds."""
+        return time.perf_counter()
 
     @torch.inference_mode()
     def run(self, batch: Batch) -> list[Float32]:

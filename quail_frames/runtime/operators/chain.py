@@ -22,6 +22,7 @@ from quail_frames.runtime.kv.memory import Memory
 from quail_frames.runtime.operators.answers import answer_array, truth_array, truth_of_mask
 from quail_frames.runtime.operators.inputs import InputColumn
 from quail_frames.runtime.operators.lane import ANSWERED, NULLED, REFUSED, UNASKED, Lane
+from quail_frames.runtime.operators.overflow import overflow_error
 from quail_frames.runtime.operators.questions import Asked, Question
 from quail_frames.runtime.operators.rows import DROPPED, KEPT, RowWindow
 from quail_frames.runtime.operators.rows import REFUSED as ROW_REFUSED
@@ -295,14 +296,7 @@ class ChainOperator:
         unit = int(self._units(number, np.zeros(1, dtype=np.int64))[0])
         lane = self.lanes[self._lane_of[number]]
         tokens = int(lane.value_tokens.data[unit]) + self._calls[number].prompt.own_tokens
-        return ContextOverflowError(
-            f"row {self.rows.first}: the prompt of {call.kind} on column {call.columns[0]!r} has {tokens} tokens, "
-            f"the model takes {self._limit}; pass overflow='truncate' to keep the head of the text or "
-            "overflow='null' to answer null",
-            row=self.rows.first,
-            tokens=tokens,
-            limit=self._limit,
-        )
+        return overflow_error(call, self.rows.first, tokens, self._limit)
 
 
 _COMPARE = {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal", "ne": "not_equal"}

@@ -9,78 +9,28 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
-from quail_frames.errors import ContextOverflowError
 from quail_frames.plan.physical import PairJoin
 from quail_frames.runtime.batch import AskBlock, Float32
 from quail_frames.runtime.compiled import CompiledCall, Tokenizer
 from quail_frames.runtime.kv.memory import Document, Memory
 from quail_frames.runtime.kv.pages import PAGE
+from quail_frames.runtime.operators.anchors import NONE, Anchor, AskedPairs, Picked
 from quail_frames.runtime.operators.asks import cut_values
 from quail_frames.runtime.operators.candidates import AnchorBatch, PartnerSide
 from quail_frames.runtime.operators.inputs import InputColumn, first_rows, number_keys
+from quail_frames.runtime.operators.overflow import overflow_error
 from quail_frames.runtime.report import RunReport
 from quail_frames.runtime.room import Room
 from quail_frames.runtime.tokens.assemble import assemble
 from quail_frames.runtime.tokens.layouts import own_tokens
 from quail_frames.runtime.tokens.ragged import Int64, Ragged
 
-NONE = np.zeros(0, dtype=np.int64)
 FIRST_WAVE = 4
 """With `stop="first_true"` an anchor asks waves of partners: this many, or 1 / selectivity, then twice as many."""
-
-
-@dataclass(eq=False)
-class Anchor:
-    """One distinct anchor: what is still to be asked, and what was TRUE."""
-
-    row: int
-    values: dict[int, Ragged] = field(default_factory=dict)
-    pending: Int64 = field(default_factory=lambda: NONE)
-    asked: Int64 = field(default_factory=lambda: NONE)
-    true: list[Int64] = field(default_factory=list)
-    running: int = 0
-    wave: int = 0
-    context: int = -1
-    prefix: int = 0
-    document: Document | None = None
-    start: bytes = b""
-
-    @property
-    def done(self) -> bool:
-        """Nothing is pending or under way."""
-        return not len(self.pending) and not self.running
-
-    def want(self, units: Int64) -> int:
-        """Ask these partner units too, as far as they were not; returns how many are new."""
-        fresh = units if not len(self.asked) else np.setdiff1d(units, self.asked, assume_unique=True)
-        if len(fresh):
-            self.pending = np.concatenate([self.pending, fresh])
-            self.asked = units if not len(self.asked) else np.union1d(self.asked, fresh)
-        return len(fresh)
-
-
-@dataclass(frozen=True, eq=False)
-class AskedPairs:
-    """Tag of a block: `counts[i]` partner units of `anchors[i]`, joined in `units`."""
-
-    anchors: list[Anchor]
-    counts: list[int]
-    units: Int64
-
-
-@dataclass(eq=False)
-class Picked:
-    """Pairs chosen for the batch being filled."""
-
-    anchors: list[Anchor] = field(default_factory=list)
-    units: list[Int64] = field(default_factory=list)
-    opened: list[tuple[Anchor, int]] = field(default_factory=list)
-    tokens: int = 0
 
 
 class PairOperator:
@@ -236,14 +186,7 @@ class PairOperator:
         if policy == "null":
             self._report.overflowed += int(long.sum())
             return units[~long]
-        raise ContextOverflowError(
-            f"row {anchor.row} of the anchor side: the prompt of {self.call.planned.call.kind} on columns "
-            f"{', '.join(map(repr, self.call.planned.call.columns))} has {int(lengths.max())} tokens, the model takes "
-            f"{self._limit}; pass overflow='truncate' to keep the heads of the texts or overflow='null' to drop them",
-            row=anchor.row,
-            tokens=int(lengths.max()),
-            limit=self._limit,
-        )
+        raise overflow_error(self.call.planned.call, anchor.row, int(lengths.max()), self._limit)
 
     def _document_tokens(self, anchor: Anchor) -> int:
         return own_tokens(self.call.prompt.document) + sum(len(lists.values) for lists in anchor.values.values())

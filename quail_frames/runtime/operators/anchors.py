@@ -1,0 +1,61 @@
+"""Anchors of a pair join: what each still asks, and what was TRUE."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from quail_frames.runtime.kv.memory import Document
+from quail_frames.runtime.tokens.ragged import Int64, Ragged
+
+NONE = np.zeros(0, dtype=np.int64)
+
+
+@dataclass(eq=False)
+class Anchor:
+    """One distinct anchor: what is still to be asked, and what was TRUE."""
+
+    row: int
+    values: dict[int, Ragged] = field(default_factory=dict)
+    pending: Int64 = field(default_factory=lambda: NONE)
+    asked: Int64 = field(default_factory=lambda: NONE)
+    true: list[Int64] = field(default_factory=list)
+    running: int = 0
+    wave: int = 0
+    context: int = -1
+    prefix: int = 0
+    document: Document | None = None
+    start: bytes = b""
+
+    @property
+    def done(self) -> bool:
+        """Nothing is pending or under way."""
+        return not len(self.pending) and not self.running
+
+    def want(self, units: Int64) -> int:
+        """Ask these partner units too, as far as they were not; returns how many are new."""
+        fresh = units if not len(self.asked) else np.setdiff1d(units, self.asked, assume_unique=True)
+        if len(fresh):
+            self.pending = np.concatenate([self.pending, fresh])
+            self.asked = units if not len(self.asked) else np.union1d(self.asked, fresh)
+        return len(fresh)
+
+
+@dataclass(frozen=True, eq=False)
+class AskedPairs:
+    """Tag of a block: `counts[i]` partner units of `anchors[i]`, joined in `units`."""
+
+    anchors: list[Anchor]
+    counts: list[int]
+    units: Int64
+
+
+@dataclass(eq=False)
+class Picked:
+    """Pairs chosen for the batch being filled."""
+
+    anchors: list[Anchor] = field(default_factory=list)
+    units: list[Int64] = field(default_factory=list)
+    opened: list[tuple[Anchor, int]] = field(default_factory=list)
+    tokens: int = 0

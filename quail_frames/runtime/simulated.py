@@ -1,0 +1,56 @@
+"""A device that is not at hand: answers like the null model, on a clock that advances by the roofline.
+
+Shows how a plan behaves on large hardware (batches, reuse, eviction, seconds) from this machine.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from quail_frames.cost.devices import Device
+from quail_frames.cost.roofline import roofline
+from quail_frames.cost.shapes import ModelShape
+from quail_frames.cost.work import Work
+from quail_frames.runtime.batch import Batch, Float32
+from quail_frames.runtime.oracle import NullModel
+
+
+def batch_work(batch: Batch, vocabulary: int) -> Work:
+    """What one batch makes the device do, by the formulas of `quail_frames.cost.work` (tree path)."""
+    lengths = np.concatenate([segments.lengths for segments in batch.segments])
+    unit = np.concatenate([segments.unit for segments in batch.segments])
+    context = np.where(unit >= 0, np.append(batch.unit_lengths, 0)[unit], 0)
+    rows = sum(
+        _head_rows(len(read.rows), len(read.readout.token_ids), read.readout.normalize, vocabulary)
+        for read in batch.reads
+    )
+    return Work(
+        new_tokens=len(batch),
+        attention_pairs=float((lengths * context + lengths * (lengths + 1) / 2).sum()),
+        kv_written=float((batch.slots >= 0).sum()),
+        kv_read=float(batch.unit_lengths.sum() + lengths.sum()),
+        head_rows=rows,
+        merged_tokens=float(lengths[unit >= 0].sum()),
+    )
+
+
+def _head_rows(rows: int, entries: int, whole: bool, vocabulary: int) -> float:
+    return float(rows) if whole else rows * entries / vocabulary
+
+
+class SimulatedModel(NullModel):
+    """The null model with a clock, in seconds of the simulated device."""
+
+    def __init__(self, shape: ModelShape, device: Device) -> None:
+        self._shape = shape
+        self._device = device
+        self._now = 0.0
+
+    def run(self, batch: Batch) -> list[Float32]:
+        """Answers of the null model; the clock advances by the batch's roofline."""
+        self._now += roofline(batch_work(batch, self._shape.vocabulary), self._shape, self._device).seconds
+        return super().run(batch)
+
+    def clock(self) -> float:
+        """Seconds that the device has worked."""
+        return self._now
