@@ -6,7 +6,7 @@ The Polars front end loads where Polars is installed, the runtime when a model i
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from quail_frames.errors import (
     CallError,
@@ -31,16 +31,26 @@ else:
     from quail_frames.lazy.expressions import ai_classify as ai_classify
     from quail_frames.lazy.expressions import ai_if as ai_if
     from quail_frames.lazy.expressions import ai_score as ai_score
+    from quail_frames.lazy.frame import LazyFrame as LazyFrame
+    from quail_frames.lazy.frame import lazy as _lazy
+
+    lazy = _lazy  # the function: shadows the subpackage of that name, which stays importable
 
     _FRONT_END = (
+        "LazyFrame",
         "ai_classify",
         "ai_if",
         "ai_score",
         "close_default_engine",
         "configure",
         "default_engine",
+        "lazy",
         "use_engine",
     )
+
+if TYPE_CHECKING:
+    from quail_frames.runtime.engine import Engine
+    from quail_frames.runtime.report import RunReport
 
 _RUNTIME = {"Engine": "quail_frames.runtime.engine", "RunReport": "quail_frames.runtime.report"}
 
@@ -48,10 +58,12 @@ __all__ = [
     "CallError",
     "ColumnError",
     "ContextOverflowError",
+    "Engine",
     "ModelError",
     "PlanError",
     "QuailFramesError",
     "QuailFramesWarning",
+    "RunReport",
     *_FRONT_END,
 ]
 

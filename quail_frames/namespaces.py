@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 
 from quail_frames.lazy.expressions import Column, ai_classify, ai_if, ai_score
+from quail_frames.lazy.verbs import EagerVerbs, Verbs, callable_namespace
 from quail_frames.plan.calls import Layout, Overflow, Scoring
 
 
@@ -71,3 +72,10 @@ class ExprAi:
             overflow=overflow,
             probabilities=probabilities,
         )
+
+
+pl.api.register_lazyframe_namespace("ai")(Verbs)
+pl.api.register_dataframe_namespace("ai")(EagerVerbs)
+for _name in ("filter", "score", "classify"):
+    pl.api.register_lazyframe_namespace(f"ai_{_name}")(callable_namespace(Verbs, _name))
+    pl.api.register_dataframe_namespace(f"ai_{_name}")(callable_namespace(EagerVerbs, _name))

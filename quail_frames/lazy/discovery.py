@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from polars.exceptions import ComputeError
 
 from quail_frames.errors import PlanError
 from quail_frames.lazy.marker import ANSWER, MARK, call_of
-from quail_frames.lazy.rowlocal import Tree, columns_read, is_row_local
+from quail_frames.lazy.rowlocal import Tree, columns_read, is_row_local, named_selector
 from quail_frames.plan.calls import AiCall
 
 
@@ -36,6 +37,11 @@ class Traits:
 
     reads: frozenset[str] | None
     row_local: bool
+    column: str | None = None
+    """The one column that it passes on unchanged."""
+
+
+OPAQUE = Traits(None, False)
 
 
 def has_calls(expr: pl.Expr) -> bool:
@@ -46,16 +52,23 @@ def has_calls(expr: pl.Expr) -> bool:
 
 def traits_of(expr: pl.Expr) -> Traits:
     """Columns read and row-locality; an expression that has no serial form is opaque."""
+    tree = tree_of(expr)
+    return OPAQUE if tree is None else traits_of_tree(tree)
+
+
+def traits_of_tree(tree: Tree) -> Traits:
+    """As `traits_of`, of an expression's JSON form."""
+    inner = tree["Alias"][0] if isinstance(tree, dict) and "Alias" in tree else tree
+    column = inner.get("Column") if isinstance(inner, dict) else None
+    return Traits(columns_read(tree), is_row_local(tree), column)
+
+
+def tree_of(expr: pl.Expr) -> Tree | None:
+    """The expression's JSON form, parsed; None for a Python function that cannot be pickled."""
     try:
-        tree = tree_of(expr)
-    except Exception:  # a Python function that cannot be pickled: Polars alone knows what it does
-        return Traits(None, False)
-    return Traits(columns_read(tree), is_row_local(tree))
-
-
-def tree_of(expr: pl.Expr) -> Tree:
-    """The expression's JSON form, parsed."""
-    return json.loads(_json_form(expr))
+        return json.loads(expr.meta.serialize(format="json"))
+    except Exception:  # whatever the function's own __reduce__ raises: Polars alone can run it
+        return None
 
 
 def expression_of(tree: Tree) -> pl.Expr:
@@ -69,6 +82,18 @@ def expression_of(tree: Tree) -> pl.Expr:
         ) from error
 
 
+def freeze_selectors(tree: Tree, expand: Callable[[pl.Expr], list[str]]) -> Tree:
+    """The JSON form with every selector spelt out as names, so that columns added later do not match it."""
+    if isinstance(tree, list):
+        return [freeze_selectors(item, expand) for item in tree]
+    if not isinstance(tree, dict):
+        return tree
+    if "Selector" in tree and not named_selector(tree["Selector"]):
+        names = expand(expression_of(tree))
+        return {"Selector": {"ByName": {"names": names, "strict": True}} if names else "Empty"}
+    return {key: freeze_selectors(value, expand) for key, value in tree.items()}
+
+
 def substitute_calls(expr: pl.Expr) -> tuple[pl.Expr, tuple[FoundCall, ...]]:
     """The expression over answer columns, and the calls that give those columns.
 
@@ -80,8 +105,7 @@ def substitute_calls(expr: pl.Expr) -> tuple[pl.Expr, tuple[FoundCall, ...]]:
     if not has_calls(expr):
         return expr, ()
     found: dict[str, FoundCall] = {}
-    tree = _substitute(tree_of(expr), found)
-    return expression_of(tree), tuple(found.values())
+    return expression_of(substitute_in_tree(tree_of(expr), found)), tuple(found.values())
 
 
 def check_inputs_row_local(call: AiCall, inputs: list[pl.Expr]) -> None:
@@ -93,7 +117,7 @@ def check_inputs_row_local(call: AiCall, inputs: list[pl.Expr]) -> None:
                 f"{call.output_name()!r} asks about another call's answer: give that answer a name in a step "
                 f"before (.with_columns(answer=...)) and use its column"
             )
-        tree = None if form is None else tree_of(expr)
+        tree = tree_of(expr)
         if tree is not None and _reads_element(tree):
             raise PlanError(f"{call.output_name()!r} asks about elements of a list: explode the list first")
         if tree is None or not is_row_local(tree) or columns_read(tree) == frozenset():
@@ -110,14 +134,17 @@ def answer_column(call: AiCall, inputs: list[Tree]) -> str:
     return ANSWER + hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
-def _substitute(tree: Tree, found: dict[str, FoundCall], inside_list: bool = False) -> Tree:
+def substitute_in_tree(tree: Tree, found: dict[str, FoundCall], inside_list: bool = False) -> Tree:
+    """The JSON form with answer columns for calls, which are added to `found` by answer column."""
     if isinstance(tree, list):
-        return [_substitute(item, found, inside_list) for item in tree]
+        return [substitute_in_tree(item, found, inside_list) for item in tree]
     if not isinstance(tree, dict):
         return tree
     fields = _call_fields(tree)
     if fields is None:
-        return {key: _substitute(value, found, inside_list or key == "evaluation") for key, value in tree.items()}
+        return {
+            key: substitute_in_tree(value, found, inside_list or key == "evaluation") for key, value in tree.items()
+        }
     call = call_of(fields[0]["Alias"][1])
     if inside_list:
         raise PlanError(f"{call.output_name()!r} asks about elements of a list: explode the list first")
@@ -153,9 +180,5 @@ def _reads_element(tree: Tree) -> bool:
 def _binary_form(expr: pl.Expr) -> bytes | None:
     try:
         return expr.meta.serialize()
-    except Exception:  # as in traits_of
+    except Exception:  # as in tree_of
         return None
-
-
-def _json_form(expr: pl.Expr) -> str:
-    return expr.meta.serialize(format="json")

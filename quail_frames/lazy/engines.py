@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
@@ -121,7 +120,7 @@ def close_default_engine() -> None:
 
 
 def _make_engine(options: EngineOptions) -> Runner:
-    runtime = import_module("quail_frames.runtime.engine")  # loads torch: only when a model is asked
+    from quail_frames.runtime.engine import Engine  # loads torch: only when a model is asked
+
     arguments = asdict(options)
-    engine: Runner = runtime.Engine(arguments.pop("model"), **arguments)
-    return engine
+    return Engine(arguments.pop("model"), **arguments)

@@ -13,10 +13,10 @@ from typing import Any
 import polars as pl
 
 from quail_frames.plan.calls import CALL_KINDS, AiCall, AiClassify, AiIf
+from quail_frames.plan.logical import ANSWER as ANSWER
 from quail_frames.plan.template import Slot, Template
 
 MARK = "quail-frames call "
-ANSWER = "quail-frames answer "
 
 
 def field_names(call: AiCall) -> list[str]:

@@ -78,6 +78,11 @@ def columns_read(tree: Tree) -> frozenset[str] | None:
     return frozenset(found) if _collect_columns(tree, found) else None
 
 
+def named_selector(selector: Any) -> bool:
+    """Whether the selector spells out its columns."""
+    return selector == "Empty" or (isinstance(selector, dict) and selector.keys() == {"ByName"})
+
+
 def _collect_columns(tree: Tree, found: set[str]) -> bool:
     if isinstance(tree, list):
         return all([_collect_columns(item, found) for item in tree])
@@ -90,4 +95,7 @@ def _collect_columns(tree: Tree, found: set[str]) -> bool:
         return True
     if "Eval" in tree and isinstance(tree["Eval"], dict):
         return _collect_columns(tree["Eval"]["expr"], found)
+    if "Selector" in tree and named_selector(tree["Selector"]):
+        found.update(tree["Selector"]["ByName"]["names"] if tree["Selector"] != "Empty" else ())
+        return True
     return not tree.keys() & {"Selector", "SubPlan"} and all([_collect_columns(item, found) for item in tree.values()])

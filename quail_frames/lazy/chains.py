@@ -1,0 +1,73 @@
+"""From an `Ask` of the logical plan to the `Chain` that an engine runs, and its texts and masks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import polars as pl
+
+from quail_frames.lazy.inputs import as_text
+from quail_frames.lazy.marker import answer_dtype
+from quail_frames.plan.calls import AiCall
+from quail_frames.plan.conditions import And, Condition, Mask, Not, Or, conjunction
+from quail_frames.plan.logical import Ask, Expression
+from quail_frames.plan.physical import AnswerOutput, Chain, PlannedCall
+
+Resolve = Callable[[AiCall, tuple[int, ...]], PlannedCall]
+
+
+@dataclass(frozen=True)
+class ReadyChain:
+    """A chain and how its input columns come from a frame.
+
+    `columns` are the texts and masks as Polars expressions; `dtypes` the types of the answer columns.
+    """
+
+    chain: Chain
+    columns: list[pl.Expr]
+    dtypes: dict[str, pl.DataType]
+
+
+def ready_chain(ask: Ask, resolve: Resolve) -> ReadyChain:
+    """The chain of an `Ask`, with layout and scoring of each call chosen by the engine."""
+    texts = _distinct([text for use in ask.calls for text in use.inputs])
+    masks = _distinct([mask for predicate in ask.keep if predicate.test for mask in predicate.test.masks])
+    numbers = {use.column: number for number, use in enumerate(ask.calls)}
+    planned = tuple(resolve(use.call, tuple(list(texts).index(text.key) for text in use.inputs)) for use in ask.calls)
+    chain = Chain(
+        inputs=tuple(f"text {i}" for i in range(len(texts))),
+        masks=tuple(f"mask {i}" for i in range(len(masks))),
+        calls=planned,
+        order=tuple(numbers[column] for column in ask.order or numbers),
+        keep=conjunction([_renumbered(predicate, numbers, list(masks)) for predicate in ask.keep]),
+        outputs=tuple(AnswerOutput(use.column, numbers[use.column]) for use in ask.answers),
+        limit=ask.limit,
+    )
+    columns = [as_text(text.body).alias(name) for text, name in zip(texts.values(), chain.inputs, strict=True)]
+    columns += [mask.body.cast(pl.Boolean).alias(name) for mask, name in zip(masks.values(), chain.masks, strict=True)]
+    return ReadyChain(chain, columns, {use.column: answer_dtype(use.call) for use in ask.answers})
+
+
+def _distinct(expressions: list[Expression]) -> dict[str, Expression]:
+    return {expression.key: expression for expression in expressions}
+
+
+def _renumbered(predicate: Expression, calls: dict[str, int], masks: list[str]) -> Condition:
+    """The predicate's condition with the chain's numbers of calls and masks."""
+    assert predicate.test is not None, "a predicate of an Ask has a test"
+    test = predicate.test
+    own_calls = [calls[use.column] for use in predicate.calls]
+    own_masks = [masks.index(mask.key) for mask in test.masks]
+
+    def visit(condition: Condition) -> Condition:
+        if isinstance(condition, Not):
+            return Not(visit(condition.term))
+        if isinstance(condition, And | Or):
+            return type(condition)(tuple(map(visit, condition.terms)))
+        if isinstance(condition, Mask):
+            return Mask(own_masks[condition.mask])
+        fields = {name: getattr(condition, name) for name in condition.__slots__}
+        return type(condition)(**fields | {"call": own_calls[condition.call]})
+
+    return visit(test.condition)

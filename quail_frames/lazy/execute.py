@@ -1,0 +1,233 @@
+"""Running an optimized plan: frames are pulled through the plan piece by piece.
+
+Steps that look at one row at a time are applied to every piece; a step that needs all its
+rows ends the pipeline below it. Parts without AI operators are Polars' own, whole.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain as chained
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from quail_frames.errors import ContextOverflowError
+from quail_frames.lazy.chains import ReadyChain, ready_chain
+from quail_frames.lazy.engines import Runner
+from quail_frames.lazy.inputs import BATCH_ROWS, pieces, to_record_batch
+from quail_frames.lazy.marker import answer_dtype
+from quail_frames.plan.logical import (
+    Ask,
+    Filter,
+    Join,
+    Node,
+    Project,
+    Select,
+    Slice,
+    Source,
+    Step,
+    WithColumns,
+    asks,
+    inputs,
+)
+
+Frames = Iterator[pl.DataFrame]
+
+
+@dataclass
+class Run:
+    """One execution of a plan.
+
+    `engine` is called when the first row needs a model. `overflow` is the error that a
+    step needing all its rows held back, to be raised behind the rows answered before it.
+    """
+
+    engine: Callable[[], Runner]
+    report: Any = None
+    overflow: ContextOverflowError | None = None
+
+
+def run_plan(plan: Node, run: Run) -> Frames:
+    """The plan's rows, piece by piece; none where there are no rows.
+
+    Raises
+    ------
+    ContextOverflowError
+        Behind the rows answered before it.
+    """
+    yield from _frames(plan, run)
+    if run.overflow is not None:
+        raise run.overflow
+
+
+def _frames(node: Node, run: Run) -> Frames:
+    if not asks(node):
+        return iter(_lazy(node, run).collect_batches(chunk_size=BATCH_ROWS, maintain_order=True))
+    if isinstance(node, Ask):
+        return _asked(node, run)
+    if isinstance(node, Slice) and node.offset >= 0:
+        return _sliced(_frames(node.input, run), node.offset, node.length)
+    if _streams(node):
+        return _mapped(node, run)
+    return iter([_lazy(node, run).collect()])
+
+
+def _streams(node: Node) -> bool:
+    """Whether the node may be applied to its input piece by piece."""
+    if isinstance(node, Project):
+        return True
+    if isinstance(node, Filter):
+        return all(e.row_local for e in node.predicates)
+    if isinstance(node, WithColumns):
+        return all(e.row_local for e in node.expressions)
+    if isinstance(node, Select):
+        return all(e.row_local for e in node.expressions) and any(e.needs for e in node.expressions)
+    return (isinstance(node, Step) and node.streams) or (isinstance(node, Join) and _probes(node))
+
+
+def _probes(join: Join) -> bool:
+    """Whether the left side may be joined piece by piece with a right side that asks no model."""
+    return join.keeps_left_order and not asks(join.right)
+
+
+def _mapped(node: Node, run: Run) -> Frames:
+    """Rows of consecutive streaming nodes, applied to each piece of what is below them."""
+    steps: list[Callable[[pl.LazyFrame], pl.LazyFrame]] = []
+    while asks(node) and not isinstance(node, Ask | Slice | Source) and _streams(node):
+        steps.append(_on_piece(node, run))
+        node = inputs(node)[0]
+    for frame in _frames(node, run):
+        piece = frame.lazy()
+        for step in reversed(steps):
+            piece = step(piece)
+        out = piece.collect()
+        if out.height:
+            yield out
+
+
+def _on_piece(node: Node, run: Run) -> Callable[[pl.LazyFrame], pl.LazyFrame]:
+    if isinstance(node, Join):
+        right = _lazy(node.right, run).collect().lazy()
+        return lambda piece: node.apply(piece, right)
+    return lambda piece: _applied(node, [piece])
+
+
+def _lazy(node: Node, run: Run) -> pl.LazyFrame:
+    """The node as one Polars query; what is asked below is asked now."""
+    if isinstance(node, Source):
+        frame: pl.LazyFrame = node.frame
+        return frame
+    if asks(node) and (isinstance(node, Ask | Slice) or _streams(node)):
+        return _gathered(node, run)
+    return _applied(node, [_lazy(below, run) for below in inputs(node)])
+
+
+def _applied(node: Node, frames: list[pl.LazyFrame]) -> pl.LazyFrame:
+    """The node's operation in Polars."""
+    frame = frames[0]
+    if isinstance(node, Filter):
+        return frame.filter(*[e.body for e in node.predicates])
+    if isinstance(node, WithColumns):
+        return frame.with_columns([e.body for e in node.expressions])
+    if isinstance(node, Select):
+        return frame.select([*(e.body for e in node.expressions), *node.carry])
+    if isinstance(node, Project):
+        return frame.select(node.columns)
+    if isinstance(node, Slice):
+        return frame.slice(node.offset, node.length)
+    assert isinstance(node, Step | Join)
+    out: pl.LazyFrame = node.apply(*frames)
+    return out
+
+
+def _gathered(node: Node, run: Run) -> pl.LazyFrame:
+    """All rows; those before a prompt that is too long where there is one."""
+    found: list[pl.DataFrame] = []
+    try:
+        found.extend(_frames(node, run))
+    except ContextOverflowError as error:
+        run.overflow = error
+    return pl.concat(found, rechunk=True).lazy() if found else _without_rows(node)
+
+
+def _without_rows(node: Node) -> pl.LazyFrame:
+    """The node's columns with their types, and no row."""
+    if isinstance(node, Source):
+        return pl.LazyFrame(schema=node.frame.collect_schema())
+    below = [_without_rows(each) for each in inputs(node)]
+    if not isinstance(node, Ask):
+        return _applied(node, below)
+    answers = [pl.lit(None, dtype=answer_dtype(use.call)).alias(use.column) for use in node.answers]
+    return (below[0] if node.carry is None else below[0].select(node.carry)).with_columns(answers)
+
+
+def _sliced(frames: Frames, offset: int, length: int | None) -> Frames:
+    """`length` rows from `offset` on; nothing is pulled behind the last of them."""
+    for frame in frames:
+        out = frame.slice(offset, length)
+        offset = max(0, offset - frame.height)
+        length = None if length is None else length - out.height
+        if out.height:
+            yield out
+        if length == 0:
+            return
+
+
+def _asked(ask: Ask, run: Run) -> Frames:
+    """Rows that an engine keeps, with their answers."""
+    source = (frame for frame in _frames(ask.input, run) if frame.height)
+    start = next(source, None)
+    if start is None:
+        return
+    engine = run.engine()
+    ready = ready_chain(ask, engine.resolve)
+    held = HeldRows()
+    answers = engine.run(ready.chain, _record_batches(chained([start], source), ask, ready, held), run.report)
+    for batch in answers:
+        if batch.num_rows:
+            rows = held.take(batch.column(0).to_numpy())
+            yield rows.hstack(_answer_columns(batch, ready.dtypes))
+
+
+def _record_batches(frames: Frames, ask: Ask, ready: ReadyChain, held: HeldRows) -> Iterator[pa.RecordBatch]:
+    """Texts and masks for the engine; the rows themselves wait in `held`."""
+    for frame in frames:
+        for piece in pieces(frame):
+            held.add(piece if ask.carry is None else piece.select(ask.carry))
+            yield to_record_batch(piece.select(ready.columns))
+
+
+def _answer_columns(batch: pa.RecordBatch, dtypes: dict[str, pl.DataType]) -> list[pl.Series]:
+    return [pl.Series(name, batch.column(name)).cast(dtype) for name, dtype in dtypes.items()]
+
+
+class HeldRows:
+    """Rows on their way through an engine, which gives them back by number in ascending order."""
+
+    def __init__(self) -> None:
+        self._frames: deque[tuple[int, pl.DataFrame]] = deque()
+        self._end = 0
+
+    def add(self, frame: pl.DataFrame) -> None:
+        """Hold the next rows."""
+        self._frames.append((self._end, frame))
+        self._end += frame.height
+
+    def take(self, rows: Any) -> pl.DataFrame:
+        """The rows of these ascending numbers (uint64, n); rows before the last of them are let go."""
+        parts: list[pl.DataFrame] = []
+        numbers = rows.astype("int64")
+        taken = 0
+        while taken < len(numbers):
+            start, frame = self._frames[0]
+            upto = int(numbers.searchsorted(start + frame.height))
+            if upto > taken:
+                parts.append(frame[numbers[taken:upto] - start])
+            taken = upto
+            if taken < len(numbers) or numbers[-1] == start + frame.height - 1:
+                self._frames.popleft()
+        return pl.concat(parts)

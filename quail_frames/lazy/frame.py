@@ -1,0 +1,263 @@
+"""The planned lazy frame: records the user's steps, plans them, and runs them through an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import polars as pl
+
+from quail_frames.errors import ContextOverflowError
+from quail_frames.lazy.engines import Runner, default_engine
+from quail_frames.lazy.execute import Run, run_plan
+from quail_frames.lazy.expressions import Column, ai_classify, ai_if, ai_score
+from quail_frames.lazy.relational import Relational
+from quail_frames.lazy.sources import io_source, sink_parquet
+from quail_frames.optimizer.explain import explain
+from quail_frames.optimizer.rules import optimize
+from quail_frames.plan.calls import Layout, Overflow, Scoring
+from quail_frames.plan.logical import Node, Project, Source, columns
+
+if TYPE_CHECKING:
+    from quail_frames.lazy.verbs import Verbs
+
+EngineChoice = Runner | str | None
+
+
+def lazy(frame: pl.DataFrame | pl.LazyFrame | LazyFrame, *, engine: Runner | None = None) -> LazyFrame:
+    """A planned frame over a Polars frame.
+
+    Parameters
+    ----------
+    frame
+        The data; a `pl.LazyFrame` is read in batches, so it may be larger than memory.
+    engine
+        Who answers; by default the engine of `configure` when the query runs.
+
+    Examples
+    --------
+    >>> import polars as pl, quail_frames as qf
+    >>> frame = qf.lazy(pl.DataFrame({"body": ["Win a prize!"], "id": [1]}))
+    >>> frame.filter(qf.ai_if("Is {body} spam?")).collect_schema()
+    Schema({'body': String, 'id': Int64})
+    """
+    if isinstance(frame, LazyFrame):
+        return frame if engine is None else LazyFrame(frame._plan, frame._schema, engine)
+    rows = frame.height if isinstance(frame, pl.DataFrame) else None
+    schema = frame.collect_schema()
+    text = "frame" if rows is None else f"frame of {rows:,} rows"
+    return LazyFrame(Source(frame.lazy(), text, tuple(schema.names()), rows), schema, engine)
+
+
+class LazyFrame(Relational):
+    """A query over a frame, with AI calls anywhere in its expressions; made by `lazy`.
+
+    Relational methods are those of `pl.LazyFrame`. Nothing is read or asked before
+    `collect`, `collect_batches` or `sink_parquet`.
+    """
+
+    def __init__(self, plan: Node, schema: pl.Schema, engine: Runner | None = None) -> None:
+        self._plan = plan
+        self._schema = schema
+        self._engine = engine
+
+    def _next(self, plan: Node, schema: pl.Schema) -> Self:
+        return type(self)(plan, schema, self._engine)
+
+    def __repr__(self) -> str:
+        return f"<quail_frames.LazyFrame of {len(self._schema)} columns; .explain() shows its plan>"
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    # AI verbs -----------------------------------------------------------------------------
+
+    @property
+    def ai(self) -> Verbs:
+        """The AI verbs by their short names: `lf.ai.filter(...)`."""
+        from quail_frames.lazy.verbs import Verbs
+
+        return Verbs(self)
+
+    def ai_filter(
+        self,
+        template: str,
+        *columns: Column,
+        selectivity: float | None = None,
+        layout: Layout = "auto",
+        overflow: Overflow = "error",
+    ) -> Self:
+        """Rows whose answer is TRUE; parameters and errors are those of `ai_if`."""
+        return self.filter(ai_if(template, *columns, selectivity=selectivity, layout=layout, overflow=overflow))
+
+    def ai_score(
+        self,
+        template: str,
+        *columns: Column,
+        name: str | None = None,
+        selectivity: float | None = None,
+        layout: Layout = "auto",
+        overflow: Overflow = "error",
+    ) -> Self:
+        """A column (`name`, or `<first column>_score`) with the probability of TRUE; parameters as `ai_score`."""
+        expr = ai_score(template, *columns, selectivity=selectivity, layout=layout, overflow=overflow)
+        return self.with_columns(expr if name is None else expr.alias(name))
+
+    def ai_classify(
+        self,
+        input: Column,
+        labels: Sequence[str],
+        *,
+        name: str | None = None,
+        descriptions: Mapping[str, str] | Sequence[str | None] | None = None,
+        task_description: str | None = None,
+        selectivity: float | None = None,
+        layout: Layout = "auto",
+        scoring: Scoring = "auto",
+        overflow: Overflow = "error",
+        probabilities: bool = False,
+    ) -> Self:
+        """A column (`name`, or `<first column>_label`) with one of `labels`; parameters as `ai_classify`.
+
+        With `probabilities` a second column `<name>_probabilities` holds a struct with one Float64 a label.
+        """
+        expr = ai_classify(
+            input,
+            labels,
+            descriptions=descriptions,
+            task_description=task_description,
+            selectivity=selectivity,
+            layout=layout,
+            scoring=scoring,
+            overflow=overflow,
+            probabilities=probabilities,
+        )
+        name = expr.meta.output_name() if name is None else name
+        if not probabilities:
+            return self.with_columns(expr.alias(name))
+        return self.with_columns(
+            expr.struct.field("label").alias(name),
+            expr.struct.field("probabilities").alias(f"{name}_probabilities"),
+        )
+
+    # Looking ------------------------------------------------------------------------------
+
+    def collect_schema(self) -> pl.Schema:
+        """Names and types of the result, exact; no model is asked and no row is read."""
+        return self._schema
+
+    def explain(self, *, optimized: bool = True) -> str:
+        """What the query does, and in which order the model is asked; no model is asked.
+
+        Parameters
+        ----------
+        optimized
+            False shows the steps as written only.
+        """
+        return explain(self._plan, self._optimized() if optimized else None)
+
+    # Running ------------------------------------------------------------------------------
+
+    def collect(self, *, engine: EngineChoice = None, report: Any = None, **options: Any) -> pl.DataFrame:
+        """The result.
+
+        Parameters
+        ----------
+        engine
+            Who answers, for this run. A str is the name of a Polars engine, accepted so that
+            code written for `pl.LazyFrame` runs; it changes nothing.
+        report
+            A `RunReport` to count into while the query runs.
+        **options
+            Options of `pl.LazyFrame.collect`; only used where the query asks no model.
+
+        Raises
+        ------
+        ContextOverflowError
+            A prompt is longer than the model's context and its call says `overflow="error"`;
+            `error.partial` holds the rows answered so far.
+        """
+        found: list[pl.DataFrame] = []
+        try:
+            found.extend(self._frames(engine, report))
+        except ContextOverflowError as error:
+            error.partial = self._concatenated(found)
+            raise
+        return self._concatenated(found)
+
+    def collect_batches(
+        self, *, chunk_size: int | None = None, engine: EngineChoice = None, report: Any = None, **options: Any
+    ) -> Iterator[pl.DataFrame]:
+        """The result piece by piece, in order, as answers come; stop iterating to stop asking.
+
+        Parameters
+        ----------
+        chunk_size
+            Rows of a piece (the last may have fewer); None: as they come.
+        engine, report, **options
+            As in `collect`.
+        """
+        frames = self._frames(engine, report)
+        return frames if chunk_size is None else _rechunked(frames, chunk_size)
+
+    def sink_parquet(
+        self, path: str | Path, *, engine: EngineChoice = None, report: Any = None, **options: Any
+    ) -> None:
+        """Write the result to a Parquet file as answers come; memory stays bounded.
+
+        Rows go to `<path>.partial`, which becomes `path` when all are written.
+
+        Parameters
+        ----------
+        path
+            The file.
+        engine, report
+            As in `collect`.
+        **options
+            Options of `pl.LazyFrame.sink_parquet`, such as `compression`.
+
+        Raises
+        ------
+        ContextOverflowError
+            As in `collect`; `error.partial` scans `<path>.partial`, which keeps the rows written so far.
+        """
+        sink_parquet(self._frames(engine, report), self._schema, Path(path), options)
+
+    def to_polars(self) -> pl.LazyFrame:
+        """A real `pl.LazyFrame` that asks the model when it is collected.
+
+        Projections, predicates and limits that Polars pushes into it join the plan.
+        """
+        return io_source(self, self._schema)
+
+    def _frames(self, engine: EngineChoice, report: Any) -> Iterator[pl.DataFrame]:
+        chosen = self._engine if engine is None or isinstance(engine, str) else engine
+        run = Run(default_engine if chosen is None else lambda: chosen, report)
+        return run_plan(self._optimized(), run)
+
+    def _optimized(self) -> Node:
+        names = tuple(self._schema.names())
+        plan = optimize(self._plan)
+        return plan if columns(plan) == names else Project(plan, names)
+
+    def _concatenated(self, found: list[pl.DataFrame]) -> pl.DataFrame:
+        return pl.concat(found, rechunk=True) if found else pl.DataFrame(schema=self._schema)
+
+
+def _rechunked(frames: Iterator[pl.DataFrame], rows: int) -> Iterator[pl.DataFrame]:
+    """The same rows in pieces of `rows`."""
+    waiting: list[pl.DataFrame] = []
+    for frame in frames:
+        waiting.append(frame)
+        if sum(each.height for each in waiting) >= rows:
+            joined = pl.concat(waiting)
+            whole = joined.height - joined.height % rows
+            yield from joined.head(whole).iter_slices(rows)
+            waiting = [joined.slice(whole)]
+    rest = [frame for frame in waiting if frame.height]
+    if rest:
+        yield pl.concat(rest)

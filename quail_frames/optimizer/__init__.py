@@ -1,0 +1,1 @@
+"""What to run: logical rules and how a plan is explained. Imports plan and cost only."""

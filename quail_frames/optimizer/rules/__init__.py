@@ -1,0 +1,36 @@
+"""The logical rules, one file each; `RULES` is the pipeline.
+
+A rule is a pure function from plan to plan that leaves alone what it cannot read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from quail_frames.optimizer.rules.merge_asks import merge_asks
+from quail_frames.optimizer.rules.order_calls import order_calls
+from quail_frames.optimizer.rules.place_calls import place_calls
+from quail_frames.optimizer.rules.prune_columns import prune_columns
+from quail_frames.optimizer.rules.push_filters import push_filters
+from quail_frames.optimizer.rules.share_calls import share_calls
+from quail_frames.optimizer.rules.stop_early import stop_early
+from quail_frames.plan.logical import Node
+
+Rule = Callable[[Node], Node]
+
+RULES: tuple[Rule, ...] = (
+    place_calls,
+    push_filters,
+    merge_asks,
+    share_calls,
+    stop_early,
+    prune_columns,
+    order_calls,
+)
+
+
+def optimize(plan: Node, rules: tuple[Rule, ...] = RULES) -> Node:
+    """The plan after every rule in turn."""
+    for rule in rules:
+        plan = rule(plan)
+    return plan

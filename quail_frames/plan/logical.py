@@ -1,0 +1,334 @@
+"""The logical plan: the user's steps as plain data that rules can rewrite.
+
+Expressions and frames of the front end are opaque here; beside each stands what a rule
+may know of it (columns read, calls held, whether a row's value depends on that row
+alone). A rule leaves alone what it cannot read: None always means "not known".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeVar
+
+from quail_frames.plan.calls import AiCall
+from quail_frames.plan.conditions import Condition
+
+ANSWER = "quail-frames answer "
+"""Start of the name of every answer column: a column that holds a call's answers on their way to their use."""
+
+Names = frozenset[str]
+JoinKind = Literal["inner", "left", "right", "full", "semi", "anti", "cross"]
+
+
+@dataclass(frozen=True)
+class Expression:
+    """One expression of the front end.
+
+    Parameters
+    ----------
+    body
+        The expression itself, over ordinary columns and the answer columns of `calls`.
+    key
+        Equal for equal expressions.
+    names
+        Names of the columns it gives.
+    text
+        How `explain` shows it.
+    reads
+        Ordinary columns that the body reads; None: not known.
+    row_local
+        Whether each row's value depends on that row alone.
+    calls
+        The calls whose answer columns the body reads.
+    test
+        The same predicate as a condition, where it is exactly one.
+    column
+        The column that it passes on unchanged, under its own or another name.
+    """
+
+    body: Any = field(compare=False, repr=False)
+    key: str
+    names: tuple[str, ...]
+    text: str
+    reads: Names | None
+    row_local: bool
+    calls: tuple[CallUse, ...] = ()
+    test: Test | None = None
+    column: str | None = None
+
+    @property
+    def needs(self) -> Names | None:
+        """Columns that the body needs in its frame, answer columns included; None: not known."""
+        return None if self.reads is None else self.reads | {call.column for call in self.calls}
+
+
+@dataclass(frozen=True)
+class CallUse:
+    """A call asked of rows: `inputs[i]` gives the text of its input i, `column` is its answer column.
+
+    Equal questions about equal inputs have equal answer columns, wherever they stand.
+    """
+
+    call: AiCall
+    inputs: tuple[Expression, ...]
+    column: str
+
+    @property
+    def reads(self) -> Names | None:
+        """Columns that the inputs read."""
+        return union(expression.reads for expression in self.inputs)
+
+
+@dataclass(frozen=True)
+class Test:
+    """A predicate as a condition: its calls and masks are numbered as in the expression's `calls` and in `masks`."""
+
+    __test__ = False  # pytest: not a test class
+
+    condition: Condition
+    masks: tuple[Expression, ...] = ()
+
+
+@dataclass(frozen=True)
+class Source:
+    """A frame of the front end."""
+
+    frame: Any = field(compare=False, repr=False)
+    text: str
+    columns: tuple[str, ...]
+    rows: int | None = None
+    """Number of rows where it is known without reading."""
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Rows for which every predicate is TRUE; all are evaluated on the input's rows."""
+
+    input: Node
+    predicates: tuple[Expression, ...]
+
+
+@dataclass(frozen=True)
+class WithColumns:
+    """The input's columns and these, which replace columns of the same name."""
+
+    input: Node
+    expressions: tuple[Expression, ...]
+
+
+@dataclass(frozen=True)
+class Select:
+    """These columns, and `carry`: answer columns passed on for a later use."""
+
+    input: Node
+    expressions: tuple[Expression, ...]
+    carry: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Project:
+    """Columns chosen by name."""
+
+    input: Node
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Slice:
+    """`length` rows from `offset` on; None: to the end."""
+
+    input: Node
+    offset: int
+    length: int | None
+
+
+@dataclass(frozen=True)
+class Step:
+    """Any other operation on one frame, done by the front end.
+
+    Parameters
+    ----------
+    apply
+        The operation, from frame to frame.
+    input_columns, columns
+        Names before and after, as recorded.
+    expressions
+        The expressions among its arguments.
+    reads
+        Columns that it looks at; None: all, or not known.
+    changes
+        Columns whose values it may change; None: not known.
+    carries
+        Columns that it does not know of ride along with their rows, unharmed.
+    streams
+        It may be applied to a frame piece by piece.
+    commutes
+        It only reorders rows: filtering before or after gives the same.
+    """
+
+    input: Node
+    name: str
+    text: str
+    apply: Callable[[Any], Any] = field(compare=False, repr=False)
+    input_columns: tuple[str, ...]
+    columns: tuple[str, ...]
+    expressions: tuple[Expression, ...] = ()
+    reads: Names | None = None
+    changes: Names | None = None
+    carries: bool = False
+    streams: bool = False
+    commutes: bool = False
+
+
+@dataclass(frozen=True)
+class Join:
+    """A join with another frame by Polars' own kinds.
+
+    `left_names` and `right_names` say under which name each side's columns leave it, in
+    pairs (name in the side, name after the join).
+    """
+
+    left: Node
+    right: Node
+    how: JoinKind
+    text: str
+    apply: Callable[[Any, Any], Any] = field(compare=False, repr=False)
+    columns: tuple[str, ...]
+    left_names: tuple[tuple[str, str], ...]
+    right_names: tuple[tuple[str, str], ...]
+    left_reads: Names | None
+    right_reads: Names | None
+    keeps_left_order: bool = False
+
+
+@dataclass(frozen=True)
+class Ask:
+    """The AI operator on rows: keeps the rows that pass `keep` and adds the answer columns of `answers`.
+
+    Parameters
+    ----------
+    keep
+        Predicates with a `test`; a row stays where all are TRUE.
+    answers
+        Calls whose answers are wanted as columns.
+    order
+        Answer columns of all calls in the order they are asked; empty: as they stand.
+    limit
+        Stop once this many rows were kept.
+    carry
+        Columns of the input that are passed on; None: all.
+    """
+
+    input: Node
+    keep: tuple[Expression, ...] = ()
+    answers: tuple[CallUse, ...] = ()
+    order: tuple[str, ...] = ()
+    limit: int | None = None
+    carry: tuple[str, ...] | None = None
+
+    @property
+    def calls(self) -> tuple[CallUse, ...]:
+        """Every call once, those of `keep` first."""
+        found = [call for predicate in self.keep for call in predicate.calls]
+        return tuple({call.column: call for call in [*found, *self.answers]}.values())
+
+    @property
+    def reads(self) -> Names | None:
+        """Columns that texts and masks are made of."""
+        masks = [mask.reads for predicate in self.keep if predicate.test for mask in predicate.test.masks]
+        return union([*(call.reads for call in self.calls), *masks])
+
+    @property
+    def answer_columns(self) -> tuple[str, ...]:
+        """Names of the columns added."""
+        return tuple(call.column for call in self.answers)
+
+
+Unary = Filter | WithColumns | Select | Project | Slice | Step | Ask
+Node = Source | Unary | Join
+AnyNode = TypeVar("AnyNode", Unary, Join)
+
+
+def inputs(node: Node) -> tuple[Node, ...]:
+    """The nodes that this one reads."""
+    if isinstance(node, Source):
+        return ()
+    return (node.left, node.right) if isinstance(node, Join) else (node.input,)
+
+
+def with_inputs(node: Node, new: tuple[Node, ...]) -> Node:
+    """The same node over other inputs."""
+    if new == inputs(node) and all(a is b for a, b in zip(new, inputs(node), strict=True)):
+        return node
+    if isinstance(node, Source):
+        return node
+    return replace(node, left=new[0], right=new[1]) if isinstance(node, Join) else replace(node, input=new[0])
+
+
+def rewrite(node: Node, rule: Callable[[Node], Node]) -> Node:
+    """`rule` applied to every node, inputs first."""
+    return rule(with_inputs(node, tuple(rewrite(below, rule) for below in inputs(node))))
+
+
+def walk(node: Node) -> Iterable[Node]:
+    """The node and everything below it, from the top."""
+    yield node
+    for below in inputs(node):
+        yield from walk(below)
+
+
+def asks(node: Node) -> bool:
+    """Whether a model is asked at this node or below."""
+    return any(isinstance(below, Ask) for below in walk(node))
+
+
+def expressions(node: Node) -> tuple[Expression, ...]:
+    """The expressions that the front end evaluates at this node."""
+    if isinstance(node, Filter):
+        return node.predicates
+    return node.expressions if isinstance(node, WithColumns | Select | Step) else ()
+
+
+def names_of(found: Iterable[Expression]) -> tuple[str, ...]:
+    """Names of the columns that the expressions give."""
+    return tuple(name for expression in found for name in expression.names)
+
+
+def columns(node: Node) -> tuple[str, ...]:
+    """Names of the node's columns."""
+    if isinstance(node, Source | Project):
+        return node.columns
+    if isinstance(node, Select):
+        return (*names_of(node.expressions), *node.carry)
+    if isinstance(node, Join):
+        return _present(node.columns, (*columns(node.left), *columns(node.right)), _side_columns(node))
+    below = columns(node.input)
+    if isinstance(node, WithColumns):
+        return tuple(dict.fromkeys((*below, *names_of(node.expressions))))
+    if isinstance(node, Step):
+        return _present(node.columns, below, node.input_columns)
+    if isinstance(node, Ask):
+        return (*(below if node.carry is None else node.carry), *node.answer_columns)
+    return below
+
+
+def union(found: Iterable[Names | None]) -> Names | None:
+    """All names; None where one of the sets is not known."""
+    total: Names = frozenset()
+    for names in found:
+        if names is None:
+            return None
+        total |= names
+    return total
+
+
+def _side_columns(node: Join) -> tuple[str, ...]:
+    return tuple(name for name, _ in (*node.left_names, *node.right_names))
+
+
+def _present(recorded: tuple[str, ...], below: tuple[str, ...], recorded_below: tuple[str, ...]) -> tuple[str, ...]:
+    """Recorded columns without those pruned below since, and the answer columns that ride along."""
+    gone = set(recorded_below) - set(below)
+    riding = [name for name in below if name.startswith(ANSWER) and name not in recorded]
+    return (*(name for name in recorded if name not in gone), *riding)

@@ -1,0 +1,48 @@
+"""Planned queries give what plain Polars gives, whatever the frame and the pipeline."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, given, note, settings
+from polars.testing import assert_frame_equal
+
+import quail_frames as qf
+from tests.support.pipelines import Step, frames, pipelines
+
+FIXTURE = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+
+
+def same(planned: pl.DataFrame, plain: pl.DataFrame) -> None:
+    assert_frame_equal(planned, plain, check_exact=True, categorical_as_str=True)
+
+
+@settings(max_examples=60, suppress_health_check=FIXTURE)
+@given(frame=frames(), pipeline=pipelines())
+def test_rows_order_and_types_are_those_of_plain_polars(
+    frame: pl.DataFrame, pipeline: tuple[str, Step], engine: object
+) -> None:
+    name, steps = pipeline
+    note(name)
+    query = steps(qf.lazy(frame))
+    note(query.explain())
+    plain = steps(frame)
+    assert query.collect_schema() == plain.schema
+    same(query.collect(), plain)
+
+
+@settings(max_examples=20, suppress_health_check=FIXTURE)
+@given(frame=frames(), pipeline=pipelines())
+def test_all_ways_to_run_a_query_agree(
+    frame: pl.DataFrame, pipeline: tuple[str, Step], engine: object, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    name, steps = pipeline
+    note(name)
+    query = steps(qf.lazy(frame))
+    truth = query.collect()
+    same(query.to_polars().collect(), truth)
+    same(pl.concat([truth.clear(), *query.collect_batches(chunk_size=3)]), truth)
+    if truth.width:
+        path = tmp_path_factory.mktemp("sink") / "out.parquet"
+        query.sink_parquet(path)
+        same(pl.read_parquet(path), truth)
