@@ -31,7 +31,8 @@ def prefix_attention(
 ) -> Output:
     """Each query over all keys of its group's context (all stand before it).
 
-    `q` (tokens, heads, head_dim); `k_arena`, `v_arena` (slots, kv_heads, head_dim); group g reads context g.
+    `q` (tokens, heads, head_dim); `k_arena`, `v_arena` (slots, kv_heads, head_dim); group g reads context g. Every
+    token must be in a group: one that reads no context is in a group whose context has length 0.
     """
     run = implementation("prefix_attention", q.device)
     out, lse = run(q, k_arena, v_arena, contexts, groups, scale, window)
@@ -84,10 +85,11 @@ def prefix_attention_reference(
 ) -> Output:
     """See `prefix_attention`."""
     out, lse = _empty(q)
+    token = torch.arange(len(q), device=q.device) if groups.rows is None else groups.rows.long()
     for group, (start, end) in enumerate(groups.bounds()):
-        slots = contexts.slots(group)
-        visible = _in_context(len(slots), start, end, window, q.device)
-        out[start:end], lse[start:end] = _attend(q[start:end], k_arena[slots], v_arena[slots], visible, scale)
+        slots, rows = contexts.slots(group), token[start:end]
+        visible = _in_context(len(slots), rows, window)
+        out[rows], lse[rows] = _attend(q[rows], k_arena[slots], v_arena[slots], visible, scale)
     return out, lse
 
 
@@ -126,7 +128,7 @@ def unified_attention_reference(
         slots = contexts.slots(group)
         keys = torch.cat([k_arena[slots].to(k.dtype), k[start:end]])
         values = torch.cat([v_arena[slots].to(v.dtype), v[start:end]])
-        before = _in_context(len(slots), start, end, window, q.device)
+        before = _in_context(len(slots), torch.arange(start, end, device=q.device), window)
         visible = torch.cat([before, _in_suffix(start, end, mask, window, q.device)], dim=1)
         out[start:end], lse[start:end] = _attend(q[start:end], keys, values, visible, scale)
     return out, lse
@@ -136,10 +138,10 @@ def _empty(q: Tensor) -> Output:
     return torch.zeros_like(q), q.new_full(q.shape[:2], -torch.inf, dtype=wide_dtype(q))
 
 
-def _in_context(keys: int, start: int, end: int, window: Window | None, device: torch.device) -> Tensor:
+def _in_context(keys: int, rows: Tensor, window: Window | None) -> Tensor:
     if window is None:
-        return torch.ones(end - start, keys, dtype=torch.bool, device=device)
-    return window.positions[start:end, None] - torch.arange(keys, device=device)[None] < window.width
+        return torch.ones(len(rows), keys, dtype=torch.bool, device=rows.device)
+    return window.positions[rows][:, None] - torch.arange(keys, device=rows.device)[None] < window.width
 
 
 def _in_suffix(start: int, end: int, mask: SuffixMask | None, window: Window | None, device: torch.device) -> Tensor:

@@ -28,6 +28,7 @@ class PagedContexts:
     starts: Tensor
     lengths: Tensor
     page_size: int = 16
+    _table: list[Tensor] = field(default_factory=list, repr=False, compare=False)
 
     def slots(self, group: int) -> Tensor:
         """Slots of the context's tokens in order (lengths[group],) int64."""
@@ -36,24 +37,42 @@ class PagedContexts:
         places = torch.arange(self.page_size, device=pages.device)
         return (pages[:, None] * self.page_size + places).flatten()[:length]
 
+    def table(self) -> Tensor:
+        """The pages as (groups, most pages of a context) int32, padded with page 0; made once a batch."""
+        if not self._table:
+            counts = (self.lengths + self.page_size - 1) // self.page_size
+            place = torch.arange(max(int(counts.max()), 1), device=self.pages.device)
+            there = place < counts[:, None]
+            index = torch.where(there, self.starts[:, None] + place, 0)
+            self._table.append(torch.where(there, self.pages[index], 0))
+        return self._table[0]
+
 
 @dataclass(frozen=True)
 class QueryGroups:
-    """The batch's tokens cut into runs: group g is tokens `offsets[g]` to `offsets[g + 1]`.
+    """The batch's queries cut into runs: group g is queries `offsets[g]` to `offsets[g + 1]`.
 
-    `offsets` (groups + 1,) int64 stays on the host; `device_offsets` is its int32 copy for kernels.
+    `offsets` (groups + 1,) int64 stays on the host; `device_offsets` is its int32 copy for kernels. Query i is token i
+    of the batch, or for prefix attention token `rows[i]` (int32) where rows are given: the asks of a context need not
+    stand together.
     """
 
     offsets: npt.NDArray[np.int64]
     device_offsets: Tensor
+    rows: Tensor | None = None
     _tiles: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False, compare=False)
 
     @staticmethod
-    def of(lengths: Sequence[int] | npt.NDArray[np.integer], device: torch.device | str = "cpu") -> QueryGroups:
-        """Groups of these lengths (tokens), one after the other from token 0."""
+    def of(
+        lengths: Sequence[int] | npt.NDArray[np.integer],
+        device: torch.device | str = "cpu",
+        rows: npt.NDArray[np.integer] | None = None,
+    ) -> QueryGroups:
+        """Groups of these lengths (queries), one after the other; `rows` names the queries' tokens, each once."""
         offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
         np.cumsum(np.asarray(lengths, dtype=np.int64), out=offsets[1:])
-        return QueryGroups(offsets, torch.from_numpy(offsets.astype(np.int32)).to(device))
+        named = None if rows is None else torch.from_numpy(rows.astype(np.int32)).to(device)
+        return QueryGroups(offsets, torch.from_numpy(offsets.astype(np.int32)).to(device), named)
 
     def bounds(self) -> Iterator[tuple[int, int]]:
         """(first token, end) of every group."""

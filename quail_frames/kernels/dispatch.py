@@ -60,6 +60,24 @@ def _two(operation: str, module: str, least: tuple[int, int]) -> tuple[Candidate
     return (triton, Candidate("torch", f"{module}:{operation}_reference"))
 
 
+def _vendor(name: str, target: str, check: str, package: str | None, least: tuple[int, int] = (9, 0)) -> Candidate:
+    """A library's Hopper kernels by default: what it ships for newer cards takes other scale and page layouts."""
+    return Candidate(name, f"vendor.{target}", package, least, (9, 0), f"vendor.{check}")
+
+
+_MATMUL_VENDORS = (
+    _vendor("deep_gemm", "block_scaled_matmul:deep_gemm_matmul", "block_scaled_matmul:check_deep_gemm", "deep_gemm"),
+    _vendor("torch_scaled_mm", "block_scaled_matmul:torch_scaled_matmul", "block_scaled_matmul:check_torch", None),
+)
+_FA3, _FA2 = "flash_attn_interface", "flash_attn"
+_PREFIX_VENDORS = (
+    _vendor("flash_attention_3", "attention:flash_3_prefix_attention", "attention:check_flash_3_prefix", _FA3),
+)
+_SUFFIX_VENDORS = (
+    _vendor("flash_attention_3", "attention:flash_3_suffix_attention", "attention:check_flash_3_suffix", _FA3),
+    _vendor("flash_attention_2", "attention:flash_2_suffix_attention", "attention:check_flash_2_suffix", _FA2, _BF16),
+)
+
 OPERATIONS: dict[str, tuple[Candidate, ...]] = {
     "quantize": _two("quantize", "quantize", _FP8),
     "add_rms_norm": _two("add_rms_norm", "add_rms_norm", _BF16),
@@ -67,9 +85,9 @@ OPERATIONS: dict[str, tuple[Candidate, ...]] = {
     "qk_norm_rope_write": _two("qk_norm_rope_write", "qk_norm_rope_write", _BF16),
     "silu_mul": _two("silu_mul", "gated_activation", _BF16),
     "silu_mul_quantize": _two("silu_mul_quantize", "gated_activation", _FP8),
-    "block_scaled_matmul": _two("block_scaled_matmul", "block_scaled_matmul", _FP8),
-    "prefix_attention": _two("prefix_attention", "attention", _BF16),
-    "suffix_attention": _two("suffix_attention", "attention", _BF16),
+    "block_scaled_matmul": (*_MATMUL_VENDORS, *_two("block_scaled_matmul", "block_scaled_matmul", _FP8)),
+    "prefix_attention": (*_PREFIX_VENDORS, *_two("prefix_attention", "attention", _BF16)),
+    "suffix_attention": (*_SUFFIX_VENDORS, *_two("suffix_attention", "attention", _BF16)),
     "unified_attention": _two("unified_attention", "attention", _BF16),
     "merge_attention": _two("merge_attention", "merge_attention", _BF16),
     "merge_attention_quantize": _two("merge_attention_quantize", "merge_attention", _FP8),
@@ -175,10 +193,13 @@ def _why_not(candidate: Candidate, device: torch.device, pinned: bool) -> str | 
     capability = torch.cuda.get_device_capability(device)
     if not candidate.least <= capability <= candidate.most:
         return f"compute capability {capability[0]}.{capability[1]} is outside what it supports"
-    if candidate.check is None:
-        return None
+    return None if candidate.check is None else failed_check(candidate.check, device)
+
+
+def failed_check(check: str, device: torch.device) -> str | None:
+    """What a candidate's check finds wrong on the device; None if nothing."""
     try:
-        wrong: str | None = load(candidate.check)(device)
+        wrong: str | None = load(check)(device)
     except Exception as error:  # whatever another library raises says that it cannot be used; the reason is kept
         return f"its check failed: {type(error).__name__}: {error}"
     return wrong

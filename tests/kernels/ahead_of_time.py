@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import triton
 from triton.backends.compiler import GPUTarget
@@ -123,6 +124,7 @@ def _attention_kernels() -> dict[str, Callable[[], Any]]:
     q, k = _bf16(TOKENS, HEADS, HEAD_DIM), _bf16(TOKENS, KV_HEADS, HEAD_DIM)
     arena = _bf16(1024, KV_HEADS, HEAD_DIM)
     groups, short = QueryGroups.of([TOKENS // 2] * 2), QueryGroups.of([16] * (TOKENS // 16))
+    scattered = QueryGroups.of([TOKENS // 2] * 2, rows=np.arange(TOKENS))
     pages = torch.zeros(64, dtype=torch.int32)
     one = PagedContexts(pages, torch.zeros(2, dtype=torch.int64), torch.full((2,), 512, dtype=torch.int32))
     index = torch.zeros(TOKENS, dtype=torch.int32)
@@ -131,6 +133,7 @@ def _attention_kernels() -> dict[str, Callable[[], Any]]:
     wide_q, wide_k, wide_arena = _bf16(TOKENS, 8, 256), _bf16(TOKENS, 4, 256), _bf16(1024, 4, 256)
     return {
         "prefix_attention bf16": partial(prefix, q, arena, arena, one, groups, 0.1),
+        "prefix_attention, scattered rows, bf16": partial(prefix, q, arena, arena, one, scattered, 0.1),
         "suffix_attention, causal, bf16": partial(suffix, q, k, k, groups, 0.1),
         "suffix_attention, tree, bf16": partial(suffix, q, k, k, short, 0.1, tree),
         "suffix_attention, closed tree, bf16": partial(suffix, q, k, k, short, 0.1, closed),

@@ -42,7 +42,7 @@ def check(kernel: dict[str, Any]) -> None:
 
 
 def test_hopper_multiplies_on_warp_groups() -> None:
-    kernels = compiled(90, "block_scaled_matmul fp8", "prefix_attention")
+    kernels = compiled(90, "block_scaled_matmul fp8", "prefix_attention bf16")
     assert {kernel["tensor_core"] for kernel in kernels} == {"QGMMA", "HGMMA"}
     for kernel in kernels:
         check(kernel)
@@ -53,6 +53,6 @@ def test_hopper_multiplies_on_warp_groups() -> None:
 @pytest.mark.parametrize("capability", [80, 89, 90, 100])
 def test_no_kernel_spills(capability: int) -> None:
     kernels = compiled(capability)
-    assert len(kernels) == (11 if capability == 80 else 17)
+    assert len(kernels) == (12 if capability == 80 else 18)
     for kernel in kernels:
         check(kernel)

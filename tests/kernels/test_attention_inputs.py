@@ -66,3 +66,7 @@ def test_slots_follow_the_pages(length: int, page_size: int) -> None:
     wanted = [int(pages[7 + i // page_size]) * page_size + i % page_size for i in range(length)]
     assert contexts.slots(1).tolist() == wanted
     assert contexts.slots(0).tolist() == []
+    held = -(-length // page_size)
+    assert contexts.table()[1, :held].tolist() == pages[7 : 7 + held].tolist()
+    assert contexts.table().shape == (2, max(held, 1))
+    assert contexts.table() is contexts.table(), "layers share the table of a batch"

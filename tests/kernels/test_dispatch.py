@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 
@@ -10,7 +11,8 @@ import pytest
 import torch
 
 from quail_frames.kernels import choices, dispatch, override, quantize, using
-from quail_frames.kernels.dispatch import OPERATIONS, implementation, load, parse_environment
+from quail_frames.kernels.dispatch import OPERATIONS, failed_check, implementation, load, parse_environment
+from quail_frames.kernels.vendor.block_scaled_matmul import cublas_scales
 
 CPU = torch.device("cpu")
 
@@ -58,6 +60,38 @@ def test_every_candidate_takes_the_arguments_of_the_reference() -> None:
         wanted = list(inspect.signature(load(reference.target)).parameters)
         for candidate in candidates:
             assert list(inspect.signature(load(candidate.target)).parameters) == wanted, (operation, candidate.name)
+
+
+@pytest.mark.parametrize(
+    ("check", "reason"),
+    [
+        ("vendor.attention:check_flash_3_prefix", "its check failed: ModuleNotFoundError: .*flash_attn_interface"),
+        ("vendor.block_scaled_matmul:check_deep_gemm", "its check failed: ModuleNotFoundError: .*deep_gemm"),
+        ("vendor.block_scaled_matmul:check_torch", "its check failed: "),
+    ],
+)
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the libraries may work here")
+def test_a_library_that_fails_its_check_is_passed_over_with_the_reason(check: str, reason: str) -> None:
+    assert re.match(reason, failed_check(check, CPU) or "")
+
+
+def test_every_vendor_candidate_has_a_check() -> None:
+    vendors = [c for candidates in OPERATIONS.values() for c in candidates if c.target.startswith("vendor.")]
+    assert vendors
+    for candidate in vendors:
+        assert candidate.check is not None
+        assert callable(load(candidate.check))
+
+
+def test_cublas_reads_activation_scales_by_column_and_whole_groups_of_four() -> None:
+    x = quantize(torch.randn(5, 640, generator=torch.Generator().manual_seed(0)))
+    padded, columns = cublas_scales(x, torch.ones(3, 5))
+    assert padded.values.shape == (8, 640)
+    assert padded.scales.shape == (8, 5)
+    assert padded.scales.stride() == (1, 8)
+    assert torch.equal(padded.scales[:5], x.scales)
+    assert columns.shape == (8, 3)
+    assert columns.stride() == (1, 8)
 
 
 def test_kernels_work_where_triton_is_not_installed() -> None:

@@ -76,6 +76,7 @@ def _attention(
     until,
     again,
     positions,
+    rows,
     out,
     lse,
     k_stride,
@@ -91,6 +92,7 @@ def _attention(
     BLOCK_DIM: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
     BLOCK_KEYS: tl.constexpr,
+    HAS_ROWS: tl.constexpr,
     HAS_PREFIX: tl.constexpr,
     HAS_SUFFIX: tl.constexpr,
     HAS_MASK: tl.constexpr,
@@ -110,7 +112,10 @@ def _attention(
     head = kv_head * HEADS_A_KV + row % HEADS_A_KV
     dim = tl.arange(0, BLOCK_DIM)
     in_dim = dim < HEAD_DIM
-    answer = query.to(tl.int64) * (kv_heads * HEADS_A_KV) + head
+    token_of = query
+    if HAS_ROWS:
+        token_of = tl.load(rows + query, mask=present, other=0)
+    answer = token_of.to(tl.int64) * (kv_heads * HEADS_A_KV) + head
     inside = present[:, None] & in_dim[None, :]
     queries = tl.load(q + answer[:, None] * HEAD_DIM + dim[None, :], mask=inside, other=0.0)
     total = tl.zeros([BLOCK_ROWS, BLOCK_DIM], tl.float32)
@@ -118,7 +123,7 @@ def _attention(
     mass = tl.zeros([BLOCK_ROWS], tl.float32)
     position = query
     if HAS_WINDOW:
-        position = tl.load(positions + query, mask=present, other=2147483647)
+        position = tl.load(positions + token_of, mask=present, other=2147483647)
     key = tl.arange(0, BLOCK_KEYS)
     within = kv_head * HEAD_DIM + dim
 
@@ -260,6 +265,7 @@ def _launch(
         offsets if mask is None else mask.until,
         offsets if mask is None or mask.again is None else mask.again,
         offsets if window is None else window.positions,
+        offsets if groups.rows is None else groups.rows,
         out,
         lse,
         0 if k is None else k.stride(0),
@@ -275,6 +281,7 @@ def _launch(
         BLOCK_DIM=max(power_of_two(head_dim), 16),
         BLOCK_ROWS=blocks.rows,
         BLOCK_KEYS=blocks.keys,
+        HAS_ROWS=groups.rows is not None,
         HAS_PREFIX=contexts is not None,
         HAS_SUFFIX=k is not None,
         HAS_MASK=mask is not None,

@@ -120,6 +120,26 @@ def test_merged_parts_are_the_unified_attention() -> None:
     close(run("merge_attention", "triton", *prefix, *suffix)[0], whole, 1e-5)
 
 
+def test_asks_of_a_context_need_not_stand_together() -> None:
+    b = batch([7, 12], [33, 20], (4, 2), 16, 6)
+    rows = np.random.default_rng(0).permutation(19)
+    scattered = QueryGroups.of([7, 12], DEVICE, rows)
+    window = Window(b.positions[torch.from_numpy(rows).argsort()], 30)
+    for seen in (None, window):
+        agree("prefix_attention", b.q, b.k_arena, b.v_arena, b.contexts, scattered, SCALE, seen)
+
+
+def test_an_ask_is_answered_alike_alone_and_among_others() -> None:
+    b = batch([6, 20], [33, 40], (4, 2), 16, 8)
+    together = run("unified_attention", "triton", b.q, b.k, b.v, b.k_arena, b.v_arena, b.contexts, b.groups, SCALE)
+    alone = QueryGroups.of([6], DEVICE)
+    first = run(
+        *("unified_attention", "triton", b.q[:6], b.k[:6], b.v[:6], b.k_arena, b.v_arena, b.contexts, alone, SCALE)
+    )
+    assert torch.equal(first[0], together[0][:6])
+    assert torch.equal(first[1], together[1][:6])
+
+
 def test_asks_of_one_context_may_repeat_its_pages() -> None:
     b = batch([4, 6], [25, 25], (2, 1), 16, 2)
     shared = PagedContexts(b.contexts.pages, b.contexts.starts[[0, 0]], b.contexts.lengths)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quail_frames.kernels.quantize import Quantized, quantize_reference
-from tests.kernels.comparison import DEVICE, agree, randn
+from tests.kernels.comparison import DEVICE, agree, close, randn, run
 
 
 def sides(tokens: int, outputs: int, inputs: int, seed: int) -> tuple[Quantized, torch.Tensor, torch.Tensor]:
@@ -26,6 +26,15 @@ def test_agrees(tokens: int, outputs: int, inputs: int, seed: int) -> None:
 def test_every_tile_is_computed_once_when_bands_of_rows_are_uneven() -> None:
     # 11 row tiles under the interpreter: one full band of 8 and one of 3; two programs share 44 tiles.
     agree("block_scaled_matmul", *sides(170, 128, 128, 7), torch.float32)
+
+
+def test_a_row_does_not_depend_on_its_neighbours() -> None:
+    x, weight, scales = sides(40, 96, 256, 5)
+    (together,) = run("block_scaled_matmul", "triton", x, weight, scales, torch.float32)
+    (alone,) = run(
+        *("block_scaled_matmul", "triton", Quantized(x.values[30:], x.scales[30:]), weight, scales, torch.float32)
+    )
+    close(alone, together[30:], 1e-6)
 
 
 def test_bf16_out() -> None:
