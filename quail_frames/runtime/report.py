@@ -11,9 +11,9 @@ class RunReport:
     """Counters of one query; the engine adds to them while it runs.
 
     rows                input rows read by AI operators
+    decided             of these, rows that every question has been settled for
     asks                questions put to the model (one for equal inputs)
-    answers             answers given to rows or pairs, shared ones included
-    deduplicated        answers given to a row from an equal row's ask
+    answers             answers given to rows or pairs, those shared by equal rows included
     fresh_tokens        tokens that the model computed
     reused_tokens       tokens that an ask saw in a resident context instead of computing them
     regret_tokens       tokens computed again because their context had been evicted
@@ -25,9 +25,9 @@ class RunReport:
     """
 
     rows: int = 0
+    decided: int = 0
     asks: int = 0
     answers: int = 0
-    deduplicated: int = 0
     fresh_tokens: int = 0
     reused_tokens: int = 0
     regret_tokens: int = 0
@@ -38,9 +38,36 @@ class RunReport:
     seconds: float = 0.0
 
     @property
+    def deduplicated(self) -> int:
+        """Answers given to a row from an equal row's ask."""
+        return max(self.answers - self.asks, 0)
+
+    @property
     def tokens_per_second(self) -> float:
         """Fresh tokens per second of the run; 0 before it has run."""
         return self.fresh_tokens / self.seconds if self.seconds else 0.0
+
+    def __str__(self) -> str:
+        """A small table for people."""
+        names = {
+            "rows read": f"{self.rows:,}",
+            "questions asked": f"{self.asks:,}",
+            "answers given": f"{self.answers:,}",
+            "tokens computed": f"{self.fresh_tokens:,}",
+            "tokens saved by KV rewind": f"{self.reused_tokens:,}",
+            "tokens computed per second": f"{self.tokens_per_second:,.0f}",
+            "batches": f"{self.batches:,}",
+            "seconds": f"{self.seconds:,.1f}",
+        }
+        optional = {
+            "answers shared by equal rows": self.deduplicated,
+            "tokens computed again": self.regret_tokens,
+            "prompts cut": self.truncated,
+            "prompts too long, answered null": self.overflowed,
+        }
+        names |= {name: f"{value:,}" for name, value in optional.items() if value}
+        width = max(map(len, names))
+        return "\n".join(f"{name:<{width}}  {value:>12}" for name, value in names.items())
 
     def add(self, other: RunReport) -> None:
         """Add another report's counters to this one."""

@@ -270,8 +270,8 @@ class ChainOperator:
             lane.documents.pop(unit, None)
 
     def _output(self, count: int) -> pa.RecordBatch:
-        states = self.rows.state.data[:count]
-        positions = np.flatnonzero(states == KEPT)
+        self._count_answers(count)
+        positions = np.flatnonzero(self.rows.state.data[:count] == KEPT)
         if self.plan.limit is not None:
             positions = positions[: self.plan.limit - self._kept]
         self._kept += len(positions)
@@ -284,11 +284,16 @@ class ChainOperator:
                 known = self._truth(leaves, output.call) < logic.NULL
                 store = self.questions[output.call].state
                 columns.append(answer_array(store, self._units(output.call, positions), known))
-                self._report.answers += int(known.sum())
         for blocks in self.rows.advance(count):
             for lane, block in zip(self.lanes, blocks, strict=True):
                 lane.blocks.drop(block)
         return pa.RecordBatch.from_arrays(columns, names=["row", *(output.name for output in self.plan.outputs)])
+
+    def _count_answers(self, rows: int) -> None:
+        self._report.decided += rows
+        for number, question in enumerate(self.questions):
+            units = self._units(number, np.arange(rows))
+            self._report.answers += int((question.state.state.data[units[units >= 0]] == ANSWERED).sum())
 
     def _overflow_error(self) -> ContextOverflowError:
         number = int(self.rows.awaited.data[0])

@@ -118,6 +118,7 @@ class PairOperator:
                     anchor.pending = NONE
             start += count
         self._report.asks += len(tag.units)
+        self._report.answers += len(tag.units)
 
     def settle(self) -> None:
         """Free the contexts of anchors that are done."""
@@ -138,6 +139,7 @@ class PairOperator:
             rows = self.partners.rows_of(true, among)
             anchors.append(row)
             partners.append(rows)
+        self._report.decided += len(anchors)
         if anchors:
             yield self._output(np.array(anchors, dtype=np.uint64), partners)
 
