@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -30,6 +31,8 @@ class OpenedModel:
     kv_bytes_per_token: int
     default_kv_bytes: int
     default_token_budget: int
+    recompute_cost: Callable[[int], float] = float
+    """FLOPs, or any unit, of computing a document of so many tokens."""
 
 
 def open_model(name: str, *, device: str, dtype: Dtype) -> OpenedModel:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from quail_frames.runtime.attention import KvArena, TreeAttention
 from quail_frames.runtime.batch import Batch, Float32, Read
 from quail_frames.runtime.compiled import ModelTraits
 from quail_frames.runtime.loading import GIB, OpenedModel
+from quail_frames.runtime.models.config import ModelConfig
 from quail_frames.runtime.models.decoder import Decoder
 from quail_frames.runtime.models.load import Dtype, LoadedModel, load_model
 from quail_frames.runtime.tokens.layouts import Markers
@@ -74,7 +76,16 @@ def open_torch_model(name: str, *, device: str, dtype: Dtype) -> OpenedModel:
         kv_bytes_per_token=per_token,
         default_kv_bytes=min(_physical_memory() // 4, 4 * GIB),
         default_token_budget=CPU_TOKEN_BUDGET,
+        recompute_cost=_recompute_cost(config),
     )
+
+
+def _recompute_cost(config: ModelConfig) -> Callable[[int], float]:
+    """FLOPs of computing n tokens: 2 n weights + 2 n^2 heads head_dim layers (causal attention)."""
+    projections = 2 * config.hidden_size * config.head_dim * (config.num_heads + config.num_kv_heads)
+    weights = config.num_layers * (projections + 3 * config.hidden_size * config.intermediate_size)
+    pairs = 2 * config.num_heads * config.head_dim * config.num_layers
+    return lambda tokens: 2.0 * weights * tokens + float(pairs) * tokens * tokens
 
 
 def _traits(loaded: LoadedModel) -> ModelTraits:

@@ -96,7 +96,7 @@ def test_a_chain_answers_like_whole_prompts(data: st.DataObject) -> None:
         outputs = [AnswerOutput(f"c{number}", number) for number in range(len(specs))]
         plan = Chain(("a", "b"), ("m",), tuple(planned), order, keep, (*outputs, ConditionOutput("shown", shown)))
         got = [row for batch in engine.run(plan, record_batches(rows, cut)) for row in batch.to_pylist()]
-        assert engine.memory.available == engine.memory.pages, "all pages are free when a query ends"
+        assert engine.memory.contexts.pool.free == engine.memory.pages, "all pages are free when a query ends"
     assert got == list(expected_rows(planned, keep, shown, rows))
 
 
@@ -215,4 +215,4 @@ def test_a_cancelled_run_frees_its_memory() -> None:
         )
         next(run)
         run.close()
-        assert engine.memory.available == engine.memory.pages
+        assert engine.memory.contexts.pool.free == engine.memory.pages

@@ -57,7 +57,7 @@ def test_a_join_finds_the_pairs_that_whole_prompts_find(data: st.DataObject) -> 
         got = [
             tuple(row.values()) for out in engine.join(plan, batches, partner_batch(terms)) for row in out.to_pylist()
         ]
-        assert engine.memory.available == engine.memory.pages
+        assert engine.memory.contexts.pool.free == engine.memory.pages
     everything = [list(range(len(terms)))] * len(texts)
     true = [
         (anchor, term)

@@ -7,6 +7,7 @@ consumer works in the order in which contexts were kept; Belady's rule).
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -26,7 +27,7 @@ class Idle:
     context: int
     tokens: Int32
     owner: object
-    reuse: float
+    worth: float
     number: int
 
 
@@ -65,6 +66,7 @@ class Memory:
         self.contexts.pool.on_free = self.index.forget
         self._recompute_cost = recompute_cost
         self._idle: dict[int, Idle] = {}
+        self._by_worth: list[tuple[float, int, int]] = []
         self._evicted: set[int] = set()
         self._kept = 0
         self._copies: list[Int64] = []
@@ -74,23 +76,18 @@ class Memory:
         """Pages in all."""
         return self.contexts.pool.pages
 
-    @property
-    def available(self) -> int:
-        """Pages that can be had now: free ones, and those that only idle contexts hold."""
-        return self.contexts.pool.free + sum(self._own_pages(idle) for idle in self._idle.values())
-
     def can_hold(self, lengths: Int64) -> npt.NDArray[np.bool_]:
         """Which contexts of these lengths would fit into the empty memory."""
         return pages_for(lengths) <= self.pages
 
     def fitting(self, lengths: Int64) -> int:
-        """How many new contexts of these lengths, taken in order, fit into the available pages."""
-        return int(np.searchsorted(np.cumsum(pages_for(lengths)), self.available, side="right"))
+        """How many new contexts of these lengths, taken in order, there is room for; idle ones make room."""
+        pages = np.cumsum(pages_for(lengths))
+        self._free_up(int(pages[-1]) if len(pages) else 0)
+        return int(np.searchsorted(pages, self.contexts.pool.free, side="right"))
 
     def open(self, lengths: Int64) -> Int32:
-        """New contexts with room for `lengths` tokens; the caller has checked that they fit."""
-        fits = self._free_up(int(pages_for(lengths).sum()))
-        assert fits, "the caller checks `fitting` first"
+        """New contexts with room for `lengths` tokens; the caller has asked `fitting`."""
         contexts = self.contexts.open(len(lengths))
         self.contexts.extend(contexts, lengths)
         return contexts
@@ -156,12 +153,16 @@ class Memory:
             return
         self.contexts.rewind(one, np.array([len(document.tokens)]))
         self._kept += 1
-        self._idle[document.key] = Idle(context, document.tokens, owner, reuse, self._kept)
+        worth = reuse * self._recompute_cost(len(document.tokens)) / max(int(self.contexts.held[context]), 1)
+        self._put_idle(document.key, Idle(context, document.tokens, owner, worth, self._kept))
 
     def end(self, owner: object) -> None:
         """Close the idle contexts of an owner; nobody comes back to them."""
         for key in [key for key, idle in self._idle.items() if idle.owner is owner]:
             self._close_idle(key)
+        if not self._idle:
+            self._by_worth.clear()
+            self._evicted.clear()
 
     def _adopt(self, document: Document, length: int) -> tuple[int, int] | None:
         idle = self._idle_of(document)
@@ -171,7 +172,7 @@ class Memory:
         one = np.array([idle.context], dtype=np.int32)
         if self.extend(one, np.array([length])):
             return idle.context, len(document.tokens)
-        self._idle[document.key] = idle
+        self._put_idle(document.key, idle)
         return None
 
     def _begin(self, document: Document, length: int) -> tuple[int, int] | None:
@@ -186,32 +187,23 @@ class Memory:
         self.contexts.extend(context, np.array([length]))
         return int(context[0]), len(shared) * PAGE
 
+    def _put_idle(self, key: int, idle: Idle) -> None:
+        self._idle[key] = idle
+        heapq.heappush(self._by_worth, (idle.worth, -idle.number, key))
+
     def _idle_of(self, document: Document) -> Idle | None:
         idle = self._idle.get(document.key)
         return idle if idle is not None and np.array_equal(idle.tokens, document.tokens) else None
 
     def _free_up(self, pages: int) -> bool:
-        """Evict idle contexts until so many pages are free."""
+        """Evict idle contexts, least valuable first, until so many pages are free."""
         pool = self.contexts.pool
-        if pool.free >= pages:
-            return True
-        if not self._idle or self.available < pages:
-            return False
-        for key in sorted(self._idle, key=self._worth):
-            self._evicted.add(key)
-            self._close_idle(key)
-            if pool.free >= pages:
-                return True
-        return False
-
-    def _worth(self, key: int) -> tuple[float, int]:
-        idle = self._idle[key]
-        value = idle.reuse * self._recompute_cost(len(idle.tokens)) / max(self._own_pages(idle), 1)
-        return value, -idle.number
-
-    def _own_pages(self, idle: Idle) -> int:
-        pages = self.contexts.table[idle.context, : self.contexts.held[idle.context]]
-        return int((self.contexts.pool.references[pages] == 1).sum())
+        while pool.free < pages and self._by_worth:
+            _, number, key = heapq.heappop(self._by_worth)
+            if key in self._idle and self._idle[key].number == -number:
+                self._evicted.add(key)
+                self._close_idle(key)
+        return pool.free >= pages
 
     def _close_idle(self, key: int) -> None:
         self.contexts.close(np.array([self._idle.pop(key).context], dtype=np.int32))
