@@ -6,7 +6,7 @@ it, under the same name. Imports torch and no other part of the package; Triton 
 
 from quail_frames.kernels.add_rms_norm import add_rms_norm, add_rms_norm_quantize
 from quail_frames.kernels.attention import prefix_attention, suffix_attention, unified_attention
-from quail_frames.kernels.attention_inputs import PagedContexts, QueryGroups, SuffixMask, Window
+from quail_frames.kernels.attention_inputs import PagedContexts, QueryGroups, SuffixMask, Window, preorder
 from quail_frames.kernels.block_scaled_matmul import block_scaled_matmul
 from quail_frames.kernels.dispatch import Choice, choices, override, using
 from quail_frames.kernels.gated_activation import silu_mul, silu_mul_quantize
@@ -32,6 +32,7 @@ __all__ = [
     "merge_attention_quantize",
     "override",
     "prefix_attention",
+    "preorder",
     "qk_norm_rope_write",
     "quantize",
     "read_best",

@@ -142,15 +142,9 @@ def subtree_ends(parents: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
     >>> subtree_ends(np.array([-1, 0, 1, 0, -1])).tolist()
     [4, 3, 3, 4, 5]
     """
-    tokens = np.arange(len(parents))
-    if (parents >= tokens).any():
-        token = int(np.argmax(parents >= tokens))
-        raise ValueError(f"token {token} stands before its parent {int(parents[token])}; lay the tree out in preorder")
-    sizes = np.ones(len(parents), dtype=np.int64)
-    for level in _levels(parents.astype(np.int64))[:0:-1]:
-        np.add.at(sizes, parents[level], sizes[level])
-    ends = tokens + sizes
-    outside = (parents >= 0) & (tokens >= ends[parents])
+    above, tokens = parents.astype(np.int64), np.arange(len(parents))
+    ends = tokens + _subtree_sizes(above, _levels(above))
+    outside = (above >= 0) & (tokens >= ends[above])
     if outside.any():
         token = int(np.argmax(outside))
         raise ValueError(
@@ -159,8 +153,39 @@ def subtree_ends(parents: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
     return ends.astype(np.int32)
 
 
+def preorder(parents: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+    """The order in which to lay out a forest's tokens so that every subtree is one run: (tokens,) old numbers.
+
+    `parents` numbers each token's parent, which comes before it, or -1. Siblings keep their order.
+
+    >>> preorder(np.array([-1, 0, -1, 0, 1])).tolist()
+    [0, 1, 4, 3, 2]
+    """
+    above = parents.astype(np.int64)
+    levels = _levels(above)
+    sizes = _subtree_sizes(above, levels)
+    place = np.full(len(above) + 1, -1, dtype=np.int64)  # the last entry stands for the parent of roots
+    for level in levels:
+        siblings = level[np.argsort(above[level], kind="stable")]
+        before = np.cumsum(sizes[siblings]) - sizes[siblings]
+        _, first, family = np.unique(above[siblings], return_index=True, return_inverse=True)
+        place[siblings] = place[above[siblings]] + 1 + before - before[first][family]
+    return np.argsort(place[:-1])
+
+
+def _subtree_sizes(parents: npt.NDArray[np.int64], levels: list[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+    sizes = np.ones(len(parents), dtype=np.int64)
+    for level in levels[:0:-1]:
+        np.add.at(sizes, parents[level], sizes[level])
+    return sizes
+
+
 def _levels(parents: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
-    """Tokens of each depth, roots first."""
+    """Tokens of each depth, roots first. Raises ValueError for a token that stands before its parent."""
+    early = parents >= np.arange(len(parents))
+    if early.any():
+        token = int(np.argmax(early))
+        raise ValueError(f"token {token} stands before its parent {int(parents[token])}; lay the tree out in preorder")
     depth, ancestor = (parents >= 0).astype(np.int64), parents.copy()
     while (alive := ancestor >= 0).any():  # pointer doubling: log2(deepest) rounds
         depth[alive] += depth[ancestor[alive]]

@@ -100,7 +100,7 @@ _overrides: dict[str, str] = {}
 
 def implementation(operation: str, device: torch.device) -> Callable[..., Any]:
     """The function that runs `operation` on `device`; has the signature of the operation's reference."""
-    return _chosen(operation, device.type, device.index)[1]
+    return _chosen(operation, *_place(device))[1]
 
 
 def choices(device: torch.device | str) -> tuple[Choice, ...]:
@@ -109,8 +109,8 @@ def choices(device: torch.device | str) -> tuple[Choice, ...]:
     >>> print(choices("cpu")[0])
     quantize: torch; triton: no CUDA device
     """
-    device = torch.device(device)
-    return tuple(_chosen(operation, device.type, device.index)[0] for operation in OPERATIONS)
+    place = _place(torch.device(device))
+    return tuple(_chosen(operation, *place)[0] for operation in OPERATIONS)
 
 
 def override(**names: str) -> None:
@@ -133,6 +133,12 @@ def using(**names: str) -> Iterator[None]:
         yield
     finally:
         override(**before)
+
+
+def _place(device: torch.device) -> tuple[str, int | None]:
+    """Type and number of a device: "cuda" means the current one, and a choice is made once for it."""
+    index = torch.cuda.current_device() if device.type == "cuda" and device.index is None else device.index
+    return device.type, index
 
 
 @functools.cache

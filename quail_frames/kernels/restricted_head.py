@@ -5,6 +5,8 @@ Read-outs run on the device, so that only answers cross the bus.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
@@ -35,13 +37,22 @@ def read_best(logits: Tensor) -> Tensor:
     return logits.argmax(dim=-1)
 
 
-def read_true_false(logits: Tensor, is_true: Tensor) -> tuple[Tensor, Tensor]:
+def read_true_false(
+    logits: Tensor,
+    is_true: Tensor,
+    pooling: Literal["max", "logsumexp"] = "max",
+    temperature: float = 1.0,
+    bias: float = 0.0,
+) -> tuple[Tensor, Tensor]:
     """`(answer, score)` of each row: Boolean and float32 in 0..1, both (answers,).
 
-    `margin` = largest TRUE logit - largest FALSE logit; answer = margin > 0, score = sigmoid(margin).
-    `is_true` (choices,) or (answers, choices) Boolean marks the columns that spell TRUE.
+    `margin = (pool(TRUE logits) - pool(FALSE logits)) / temperature + bias`; answer = margin > 0, score =
+    sigmoid(margin). `is_true` (choices,) or (answers, choices) Boolean marks the columns that spell TRUE.
     """
-    largest_true = logits.masked_fill(~is_true, -torch.inf).amax(dim=-1)
-    largest_false = logits.masked_fill(is_true, -torch.inf).amax(dim=-1)
-    margin = largest_true - largest_false
+    true, false = logits.masked_fill(~is_true, -torch.inf), logits.masked_fill(is_true, -torch.inf)
+    if pooling == "max":
+        difference = true.amax(dim=-1) - false.amax(dim=-1)
+    else:
+        difference = true.logsumexp(dim=-1) - false.logsumexp(dim=-1)
+    margin = difference / temperature + bias
     return margin > 0, margin.sigmoid()

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quail_frames.kernels import PagedContexts, QueryGroups, SuffixMask
+from quail_frames.kernels import PagedContexts, QueryGroups, SuffixMask, preorder
 from quail_frames.kernels.attention_inputs import subtree_ends
 
 
@@ -35,6 +35,18 @@ def test_a_token_sees_exactly_its_ancestors_and_itself(parents: np.ndarray) -> N
             line.add(at)
             at = int(parents[at])
         assert set(visible[token].nonzero()[:, 0].tolist()) == line
+
+
+@given(st.lists(st.integers(0, 2**16), max_size=20), st.integers(0, 3))
+def test_any_forest_can_be_laid_out_in_preorder(draws: list[int], roots: int) -> None:
+    parents = np.array([draw % (i + 1) - 1 if i >= roots else -1 for i, draw in enumerate(draws)], dtype=np.int64)
+    order = preorder(parents)
+    assert sorted(order.tolist()) == list(range(len(parents)))
+    place = np.argsort(order)
+    moved = np.array([place[parents[old]] if parents[old] >= 0 else -1 for old in order], dtype=np.int64)
+    subtree_ends(moved)  # raises unless it is one
+    siblings = [old for old in order if parents[old] == -1]
+    assert siblings == sorted(siblings)
 
 
 @pytest.mark.parametrize(

@@ -237,3 +237,11 @@ def test_true_false_compares_the_best_spellings() -> None:
     answers, scores = read_true_false(logits, torch.tensor([True, True, False, False]))
     assert answers.tolist() == [True, False, False]
     torch.testing.assert_close(scores, torch.tensor([1.0, -1.0, 0.0]).sigmoid())
+
+
+def test_true_false_follows_the_models_pooling_and_calibration() -> None:
+    logits, is_true = torch.tensor([[1.0, 4.0, 2.0, 3.0]]), torch.tensor([True, True, False, False])
+    margin = (torch.logaddexp(logits[0, 0], logits[0, 1]) - torch.logaddexp(logits[0, 2], logits[0, 3])) / 2 - 1
+    answers, scores = read_true_false(logits, is_true, pooling="logsumexp", temperature=2.0, bias=-1.0)
+    assert answers.tolist() == [bool(margin > 0)]
+    torch.testing.assert_close(scores[0], margin.sigmoid())

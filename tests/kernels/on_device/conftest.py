@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +15,8 @@ from hypothesis import HealthCheck, settings
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
+# Without this setting cuBLAS warns of every float64 product that the deterministic mode below sees.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 if not (INTERPRETED or torch.cuda.is_available()):
     collect_ignore_glob = ["test_*.py"]
 
@@ -26,6 +29,13 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("kernels")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """On a CUDA device everything here is a GPU check, so that `-m gpu` runs all of it."""
+    here = [item for item in items if item.path.parent == Path(__file__).parent]
+    for item in here if torch.cuda.is_available() else []:
+        item.add_marker(pytest.mark.gpu)
 
 
 @pytest.fixture(autouse=True)
