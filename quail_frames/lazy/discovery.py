@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,7 +58,9 @@ def traits_of(expr: pl.Expr) -> Traits:
 
 def traits_of_tree(tree: Tree) -> Traits:
     """As `traits_of`, of an expression's JSON form."""
-    inner = tree["Alias"][0] if isinstance(tree, dict) and "Alias" in tree else tree
+    inner = tree
+    while isinstance(inner, dict) and "Alias" in inner:
+        inner = inner["Alias"][0]
     column = inner.get("Column") if isinstance(inner, dict) else None
     return Traits(columns_read(tree), is_row_local(tree), column)
 
@@ -92,6 +94,17 @@ def freeze_selectors(tree: Tree, expand: Callable[[pl.Expr], list[str]]) -> Tree
         names = expand(expression_of(tree))
         return {"Selector": {"ByName": {"names": names, "strict": True}} if names else "Empty"}
     return {key: freeze_selectors(value, expand) for key, value in tree.items()}
+
+
+def rename_columns(tree: Tree, names: Mapping[str, str]) -> Tree:
+    """The JSON form reading other columns."""
+    if isinstance(tree, list):
+        return [rename_columns(item, names) for item in tree]
+    if not isinstance(tree, dict):
+        return tree
+    if isinstance(tree.get("Column"), str):
+        return {"Column": names.get(tree["Column"], tree["Column"])}
+    return {key: rename_columns(value, names) for key, value in tree.items()}
 
 
 def substitute_calls(expr: pl.Expr) -> tuple[pl.Expr, tuple[FoundCall, ...]]:

@@ -191,6 +191,7 @@ def _asked(ask: Ask, run: Run) -> Frames:
         if batch.num_rows:
             rows = held.take(batch.column(0).to_numpy())
             yield rows.hstack(_answer_columns(batch, ready.dtypes))
+        held.release(int(batch.schema.metadata[b"decided"]))
 
 
 def _record_batches(frames: Frames, ask: Ask, ready: ReadyChain, held: HeldRows) -> Iterator[pa.RecordBatch]:
@@ -218,16 +219,20 @@ class HeldRows:
         self._end += frame.height
 
     def take(self, rows: Any) -> pl.DataFrame:
-        """The rows of these ascending numbers (uint64, n); rows before the last of them are let go."""
+        """The rows of these ascending numbers (uint64, n, at least one)."""
         parts: list[pl.DataFrame] = []
         numbers = rows.astype("int64")
         taken = 0
-        while taken < len(numbers):
-            start, frame = self._frames[0]
+        for start, frame in self._frames:
             upto = int(numbers.searchsorted(start + frame.height))
             if upto > taken:
                 parts.append(frame[numbers[taken:upto] - start])
             taken = upto
-            if taken < len(numbers) or numbers[-1] == start + frame.height - 1:
-                self._frames.popleft()
+            if taken == len(numbers):
+                break
         return pl.concat(parts)
+
+    def release(self, decided: int) -> None:
+        """Let go of the frames whose rows are all below `decided`."""
+        while self._frames and self._frames[0][0] + self._frames[0][1].height <= decided:
+            self._frames.popleft()

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from hashlib import blake2b
 from itertools import count
 
@@ -22,6 +23,7 @@ from quail_frames.lazy.discovery import (
     expression_of,
     freeze_selectors,
     has_calls,
+    rename_columns,
     substitute_in_tree,
     traits_of_tree,
     tree_of,
@@ -43,10 +45,18 @@ class Recorder:
         Names and types of the frame's columns.
     expand
         Names that a selector stands for here; by default those that `select` gives.
+    answers
+        Columns that hold a call's answers about the row as it is.
     """
 
-    def __init__(self, schema: pl.Schema, expand: Callable[[pl.Expr], list[str]] | None = None) -> None:
+    def __init__(
+        self,
+        schema: pl.Schema,
+        expand: Callable[[pl.Expr], list[str]] | None = None,
+        answers: Mapping[str, CallUse] | None = None,
+    ) -> None:
         self.schema = schema
+        self.answers = answers or {}
         self.empty = pl.LazyFrame(schema=schema)
         self.expand = expand or self.names
 
@@ -77,14 +87,23 @@ class Recorder:
 
     def _predicate(self, expr: pl.Expr) -> Expression:
         recorded = self.expression(expr, named=False)
-        if not recorded.calls:
+        if recorded.calls:
+            return replace(recorded, test=self._test(recorded))
+        held = {name: use for name, use in self.answers.items() if name in (recorded.reads or ())}
+        if not held or not recorded.row_local:
             return recorded
-        builder = ConditionBuilder({use.column: use.call for use in recorded.calls})
-        condition = builder.build(recorded.body)
+        tree = rename_columns(tree_of(expr), {name: use.column for name, use in held.items()})
+        calls = tuple({use.column: use for use in held.values()}.values())
+        over = _expression(expression_of(tree), tree, (), calls, recorded.text)
+        over = replace(over, test=self._test(over))
+        return recorded if over.test is None else replace(recorded, over_answers=over)
+
+    def _test(self, predicate: Expression) -> Test | None:
+        """The predicate as a condition, where it is exactly one."""
+        builder = ConditionBuilder({use.column: use.call for use in predicate.calls})
+        condition = builder.build(predicate.body)
         masks = tuple(self.expression(mask, named=False) for mask in builder.masks)
-        if condition is None or not all(mask.row_local for mask in masks):
-            return recorded
-        return Expression(**{**vars(recorded), "test": Test(condition, masks)})
+        return Test(condition, masks) if condition is not None and all(mask.row_local for mask in masks) else None
 
     def _use(self, found: FoundCall) -> CallUse:
         check_columns(found.call, found.reads, self.schema)

@@ -16,6 +16,7 @@ import polars as pl
 from quail_frames.lazy.arguments import Bound, PlannedFrame, all_named, empties, flat, parsed
 from quail_frames.lazy.joins import keeps_left_order, key_reads, key_text, right_names
 from quail_frames.lazy.record import Recorder
+from quail_frames.optimizer.rules.decide_by_answers import held_answers
 from quail_frames.plan.logical import (
     Filter,
     Join,
@@ -86,7 +87,8 @@ class Relational(PlannedFrame):
         if not all(isinstance(expr, pl.Expr | str | bool) for expr in exprs):
             return self._step("filter", predicates, constraints)
         exprs = [*parsed(exprs), *(pl.col(name).eq(value) for name, value in constraints.items())]
-        recorded = [part for expr in exprs for part in self._recorder.predicates(expr)]
+        recorder = Recorder(self._schema, answers=held_answers(self._plan))
+        recorded = [part for expr in exprs for part in recorder.predicates(expr)]
         schema = self.empty.filter(exprs).collect_schema()
         return self._next(Filter(self._plan, tuple(recorded)), schema)
 

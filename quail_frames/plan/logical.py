@@ -45,6 +45,8 @@ class Expression:
         The same predicate as a condition, where it is exactly one.
     column
         The column that it passes on unchanged, under its own or another name.
+    over_answers
+        The same predicate over the answers themselves, where it reads columns that hold them.
     """
 
     body: Any = field(compare=False, repr=False)
@@ -56,6 +58,7 @@ class Expression:
     calls: tuple[CallUse, ...] = ()
     test: Test | None = None
     column: str | None = None
+    over_answers: Expression | None = None
 
     @property
     def needs(self) -> Names | None:

@@ -8,7 +8,8 @@ Input of a chain, one Arrow record batch at a time:
     columns `inputs[i]`  Utf8 (the texts; null where the row's value is null)
     columns `masks[j]`   Boolean (conditions already decided by the other columns)
 Output, in input order: the batch `{"row": UInt64, outputs...}` of rows that were kept,
-where `row` counts the input rows of the whole run from zero.
+where `row` counts the input rows of the whole run from zero. The schema metadata `decided`
+is the number of input rows decided so far, kept or not; a batch may have no row.
 """
 
 from __future__ import annotations

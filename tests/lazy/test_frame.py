@@ -182,6 +182,31 @@ def test_a_question_is_asked_once_however_often_it_is_used(reference: ReferenceE
     assert len(scores) == len(set(scores))
 
 
+def test_a_predicate_on_an_answer_column_saves_later_questions(reference: ReferenceEngine) -> None:
+    frame = pl.DataFrame({"t": [f"text {i}" for i in range(40)]})
+    query = (
+        qf.lazy(frame)
+        .with_columns(topic=qf.ai_classify("t", LABELS))
+        .filter(pl.col("topic") == "plot")
+        .filter(qf.ai_if("Is {t} one?", selectivity=0.9))
+    )
+    plots = frame.filter(qf.ai_classify("t", LABELS) == "plot").height
+    reference.asks.clear()
+    out = query.collect()
+    assert 0 < out.height < plots
+    assert len(reference.asks) == 40 + plots
+    assert query.explain().split("As planned")[1].count("ask the model") == 1
+
+
+def test_a_predicate_on_an_answer_to_a_text_that_has_changed_is_not_asked_again(reference: ReferenceEngine) -> None:
+    def steps(frame):
+        upper = pl.col("review").str.to_uppercase()
+        labelled = frame.with_columns(topic=qf.ai_classify("review", LABELS)).with_columns(upper)
+        return labelled.with_columns(again=qf.ai_classify("review", LABELS)).filter(pl.col("topic") == "plot")
+
+    assert_frame_equal(steps(qf.lazy(FRAME)).collect(), steps(FRAME))
+
+
 def test_a_changed_column_is_asked_again(reference: ReferenceEngine) -> None:
     upper = (
         qf.lazy(FRAME)

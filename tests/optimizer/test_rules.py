@@ -8,6 +8,7 @@ from itertools import permutations
 import pytest
 
 from quail_frames.optimizer.rules import RULES, optimize
+from quail_frames.optimizer.rules.decide_by_answers import decide_by_answers, held_answers
 from quail_frames.optimizer.rules.merge_asks import merge_asks
 from quail_frames.optimizer.rules.order_calls import DOCUMENT_TOKENS, call_tokens, order_calls, passing_share
 from quail_frames.optimizer.rules.place_calls import place_calls
@@ -67,6 +68,45 @@ def test_a_column_that_a_question_reads_is_not_replaced_before_it_is_asked() -> 
     label, upper = expr("label", calls=(Q,)), expr("a", "a")
     placed = place_calls(WithColumns(SOURCE, (label, upper)))
     assert shape(placed) == "Project(WithColumns(Ask(Source)))"
+
+
+# decide_by_answers ----------------------------------------------------------------------
+
+TOPIC = replace(expr("topic", calls=(Q,)), reads=frozenset(), column=Q.column)
+ON_TOPIC = replace(expr("on topic", "topic"), names=(), over_answers=keeps(Q))
+
+
+def labelled(node=SOURCE):
+    return Project(WithColumns(Ask(node, answers=(Q,)), (TOPIC,)), (*SOURCE.columns, "topic"))
+
+
+def test_a_predicate_on_an_answer_is_decided_where_the_call_is_asked() -> None:
+    decided = decide_by_answers(Filter(labelled(), (ON_TOPIC, CHEAP)))
+    assert decided == Ask(Filter(labelled(), (CHEAP,)), keep=(keeps(Q),))
+    assert shape(optimize(decided, RULES[1:])) == "Project(WithColumns(Ask(Filter(Source))))"
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        lambda node: replace(aggregate(node, "a"), columns=("a", "topic")),
+        lambda node: WithColumns(node, (expr("a", "b"),)),
+        lambda node: Select(node, (column("topic"),)),
+    ],
+)
+def test_a_predicate_on_an_answer_that_cannot_be_asked_there_stays(between) -> None:
+    plan = Filter(between(labelled()), (ON_TOPIC,))
+    assert decide_by_answers(plan) == plan
+
+
+def test_held_answers_follow_the_rows() -> None:
+    made = WithColumns(SOURCE, (TOPIC,))
+    assert held_answers(Slice(sort(Filter(made, (CHEAP,)), "b"), 0, 5)) == {"topic": Q}
+    assert held_answers(Select(made, (column("a"), replace(column("topic"), names=("t",))))) == {"t": Q}
+    assert held_answers(WithColumns(made, (expr("a", "b"),))) == {}
+    assert held_answers(WithColumns(made, (expr("topic", "b"),))) == {}
+    assert held_answers(WithColumns(SOURCE, (TOPIC, expr("a", "b")))) == {}
+    assert held_answers(aggregate(made, "a")) == {}
 
 
 # push_filters ---------------------------------------------------------------------------

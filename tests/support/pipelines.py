@@ -146,6 +146,19 @@ RELATIONAL: list[Named] = [
     ("rename", lambda frame: frame.rename({"text": "t"}).filter(qf.ai_if("Is {t} long?")).rename({"t": "text"})),
     ("gather", lambda frame: frame.gather_every(2)),
 ]
+
+
+def _where(column: str, expr: pl.Expr) -> Named:
+    return f"where {column}", lambda frame: frame.filter(expr) if column in frame.columns else frame
+
+
+HELD: list[Named] = [
+    _where("label", pl.col("label") == "red"),
+    _where("label", pl.col("label").is_in(["red", "green"]) | (pl.col("n") > 0)),
+    _where("score", pl.col("score") > 0.5),
+    _where("text_if", ~pl.col("text_if")),
+    _where("text_if", pl.col("text_if") & (pl.col("n") > 0) & qf.ai_if("Is {text} late?")),
+]
 LAST: list[Named] = [
     (
         "group",
@@ -170,7 +183,7 @@ LAST: list[Named] = [
 def pipelines(draw: st.DrawFn, steps: int = 5) -> tuple[str, Step]:
     """A random pipeline and its description."""
     filters = predicates().map(lambda p: (f"filter {p[0]}", lambda frame, expr=p[1]: frame.filter(expr)))
-    some = st.one_of(filters, filters, st.sampled_from(ADDED), st.sampled_from(RELATIONAL))
+    some = st.one_of(*map(st.sampled_from, (ADDED, ADDED, RELATIONAL, HELD)), filters, filters)
     chosen = draw(st.lists(some, min_size=1, max_size=steps))
     if draw(st.booleans()):
         chosen = [*chosen, draw(st.sampled_from(LAST))]

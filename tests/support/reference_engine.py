@@ -67,7 +67,8 @@ class ReferenceEngine:
                     for name, value in answers.outputs().items():
                         out[name].append(value)
                 row += 1
-            yield pa.RecordBatch.from_pydict(out, schema=output_schema(plan))
+            schema = output_schema(plan).with_metadata({"decided": str(row)})
+            yield pa.RecordBatch.from_pydict(out, schema=schema)
             if plan.limit is not None and kept >= plan.limit:
                 return
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from quail_frames.optimizer.rules.decide_by_answers import decide_by_answers
 from quail_frames.optimizer.rules.merge_asks import merge_asks
 from quail_frames.optimizer.rules.order_calls import order_calls
 from quail_frames.optimizer.rules.place_calls import place_calls
@@ -20,6 +21,7 @@ Rule = Callable[[Node], Node]
 
 RULES: tuple[Rule, ...] = (
     place_calls,
+    decide_by_answers,
     push_filters,
     merge_asks,
     share_calls,

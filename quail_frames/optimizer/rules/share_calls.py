@@ -35,7 +35,7 @@ def _shared(ask: Ask) -> Node:
     names = columns(ask)
     below, given = ask.input, set()
     for call in ask.calls:
-        found = _providing(below, call)
+        found = providing(below, call)
         if found is not None:
             below = found
             given.add(call.column)
@@ -51,8 +51,8 @@ def _shared(ask: Ask) -> Node:
     return node if columns(node) == names else Project(node, names)
 
 
-def _providing(node: Node, call: CallUse) -> Node | None:
-    """`node` with the call's answer column, asked for by an `Ask` below; None where there is none."""
+def providing(node: Node, call: CallUse) -> Node | None:
+    """`node` with the call's answer column, given by an `Ask` below that asks it anyway; None where there is none."""
     if isinstance(node, Source) or call.reads is None:
         return None
     if isinstance(node, Ask):
@@ -61,9 +61,9 @@ def _providing(node: Node, call: CallUse) -> Node | None:
     elif not _rides_through(node, call):
         return None
     if isinstance(node, Join):
-        left = _providing(node.left, call)
+        left = providing(node.left, call)
         return None if left is None else replace(node, left=left)
-    below = _providing(node.input, call)
+    below = providing(node.input, call)
     if below is None:
         return None
     if isinstance(node, Project) and call.column not in node.columns:

@@ -287,7 +287,8 @@ class ChainOperator:
         for blocks in self.rows.advance(count):
             for lane, block in zip(self.lanes, blocks, strict=True):
                 lane.blocks.drop(block)
-        return pa.RecordBatch.from_arrays(columns, names=["row", *(output.name for output in self.plan.outputs)])
+        names = ["row", *(output.name for output in self.plan.outputs)]
+        return pa.RecordBatch.from_arrays(columns, names, metadata={"decided": str(self.rows.first)})
 
     def _count_answers(self, rows: int) -> None:
         self._report.decided += rows
