@@ -216,3 +216,15 @@ def test_a_cancelled_run_frees_its_memory() -> None:
         next(run)
         run.close()
         assert engine.memory.contexts.pool.free == engine.memory.pages
+
+
+def test_forgetting_equal_texts_costs_asks_but_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quail_frames.runtime.operators.lane.REMEMBERED", 3)
+    texts = [f"text {number % 7}" for number in range(60)]
+    with Engine("oracle", token_budget=300) as engine:
+        plan = one_call(engine, SPAM)
+        report = RunReport()
+        batches = [batch for start in range(0, 60, 5) for batch in texts_batch(*texts[start : start + 5])]
+        answers = [row["answer"] for batch in engine.run(plan, batches, report) for row in batch.to_pylist()]
+        assert answers == [expected_answer(plan.calls[0], (text,)) for text in texts]
+    assert 7 < report.asks <= 60

@@ -54,6 +54,7 @@ class PartnerSide:
     def __init__(self, unit_of_row: Int64, units: int) -> None:
         self.unit_of_row = unit_of_row
         self.units = units
+        self._all = np.arange(units)
         self.plain = units == len(unit_of_row)
         order = np.argsort(unit_of_row, kind="stable")
         self._rows = order[int((unit_of_row < 0).sum()) :]
@@ -62,7 +63,7 @@ class PartnerSide:
     def units_of(self, rows: Int64 | None) -> Int64:
         """Distinct units of these partner rows (None: of all), ascending."""
         if rows is None:
-            return np.arange(self.units)
+            return self._all
         if self.plain:
             return rows
         units = np.unique(self.unit_of_row[rows])

@@ -19,6 +19,8 @@ from quail_frames.runtime.operators.inputs import InputColumn, TokenBlocks
 from quail_frames.runtime.tokens.assemble import assemble
 from quail_frames.runtime.tokens.ragged import Int64, Ragged
 
+REMEMBERED = 1 << 22
+"""Distinct inputs of a run that are recognised when they come again; beyond, the memory starts afresh."""
 UNASKED, WAITING, ANSWERED, NULLED, REFUSED = range(5)
 """State of one call for one unit. NULLED: too long, answered null. REFUSED: too long, an error."""
 
@@ -81,6 +83,7 @@ class Lane:
         self.blocks = TokenBlocks(self.columns)
         self._tokenizer = tokenizer
         self._numbers: dict[Hashable, int] = {}
+        self._units = 0
         keys = dict.fromkeys(call.prompt.instruction_key for call in calls.values())
         self.instruction_numbers = {key: number for number, key in enumerate(keys)}
         documents = [c.prompt.document for c in calls.values() if c.prompt.document]
@@ -110,7 +113,7 @@ class Lane:
     @property
     def units(self) -> int:
         """Units seen so far."""
-        return len(self._numbers)
+        return self._units
 
     def intake(self, columns: Mapping[int, InputColumn]) -> tuple[Int64, int]:
         """(unit of every row, number of the token block); unit -1 where an input is null."""
@@ -154,10 +157,15 @@ class Lane:
         keys = columns[0].keys()
         if len(columns) > 1:
             keys = list(zip(keys, *(column.keys() for column in columns[1:]), strict=True))
-        numbers = self._numbers
-        units = np.fromiter((numbers.setdefault(key, len(numbers)) for key in keys), dtype=np.int64, count=len(keys))
+        if len(self._numbers) > REMEMBERED:
+            self._numbers.clear()
+        numbers, first = self._numbers, self._units - len(self._numbers)
+        units = np.fromiter(
+            (numbers.setdefault(key, first + len(numbers)) for key in keys), dtype=np.int64, count=len(keys)
+        )
+        self._units = first + len(numbers)
         for store in self._stores:
-            store.reach(len(numbers))
+            store.reach(self._units)
         nulls = np.logical_or.reduce([column.nulls() for column in columns])
         return np.where(nulls, -1, units)
 

@@ -29,6 +29,8 @@ from quail_frames.runtime.tokens.assemble import assemble
 from quail_frames.runtime.tokens.layouts import own_tokens
 from quail_frames.runtime.tokens.ragged import Int64, Ragged
 
+REMEMBERED = 1 << 16
+"""Distinct anchors of a run whose pairs are recognised when they come again; then the memory starts afresh."""
 FIRST_WAVE = 4
 """With `stop="first_true"` an anchor asks waves of partners: this many, or 1 / selectivity, then twice as many."""
 
@@ -88,6 +90,8 @@ class PairOperator:
         rows = np.arange(batch.rows.num_rows)
         values = {number: column.tokens(rows, self._tokenizer) for number, column in columns.items()}
         self._report.rows += len(keys)
+        if len(self._anchors) > REMEMBERED:
+            self._anchors = {key: anchor for key, anchor in self._anchors.items() if not anchor.done}
         for row, key in enumerate(keys):
             among = None if batch.candidates is None else batch.candidates.rows(row)
             self._add_row(key, row, values, among)
