@@ -12,12 +12,14 @@ from quail_frames.errors import ContextOverflowError
 from quail_frames.lazy.engines import Runner, default_engine
 from quail_frames.lazy.execute import Run, run_plan
 from quail_frames.lazy.expressions import Column, ai_classify, ai_if, ai_score
+from quail_frames.lazy.progress import with_progress
 from quail_frames.lazy.relational import Relational
 from quail_frames.lazy.sources import io_source, sink_parquet
 from quail_frames.optimizer.explain import explain
 from quail_frames.optimizer.rules import optimize
 from quail_frames.plan.calls import Layout, Overflow, Scoring
-from quail_frames.plan.logical import Node, Project, Source, columns
+from quail_frames.plan.logical import Node, Project, Source, columns, source_rows
+from quail_frames.runtime.report import RunReport
 
 if TYPE_CHECKING:
     from quail_frames.lazy.verbs import Verbs
@@ -162,7 +164,9 @@ class LazyFrame(Relational):
 
     # Running ------------------------------------------------------------------------------
 
-    def collect(self, *, engine: EngineChoice = None, report: Any = None, **options: Any) -> pl.DataFrame:
+    def collect(
+        self, *, engine: EngineChoice = None, report: RunReport | None = None, progress: bool = False, **options: Any
+    ) -> pl.DataFrame:
         """The result.
 
         Parameters
@@ -172,6 +176,8 @@ class LazyFrame(Relational):
             code written for `pl.LazyFrame` runs; it changes nothing.
         report
             A `RunReport` to count into while the query runs.
+        progress
+            Draw a live bar on standard error.
         **options
             Options of `pl.LazyFrame.collect`; only used where the query asks no model.
 
@@ -183,14 +189,19 @@ class LazyFrame(Relational):
         """
         found: list[pl.DataFrame] = []
         try:
-            found.extend(self._frames(engine, report))
+            found.extend(self._frames(engine, report, progress))
         except ContextOverflowError as error:
             error.partial = self._concatenated(found)
             raise
         return self._concatenated(found)
 
     def collect_batches(
-        self, *, chunk_size: int | None = None, engine: EngineChoice = None, report: Any = None, **options: Any
+        self,
+        *,
+        chunk_size: int | None = None,
+        engine: EngineChoice = None,
+        report: RunReport | None = None,
+        **options: Any,
     ) -> Iterator[pl.DataFrame]:
         """The result piece by piece, in order, as answers come; stop iterating to stop asking.
 
@@ -205,7 +216,13 @@ class LazyFrame(Relational):
         return frames if chunk_size is None else _rechunked(frames, chunk_size)
 
     def sink_parquet(
-        self, path: str | Path, *, engine: EngineChoice = None, report: Any = None, **options: Any
+        self,
+        path: str | Path,
+        *,
+        engine: EngineChoice = None,
+        report: RunReport | None = None,
+        progress: bool = False,
+        **options: Any,
     ) -> None:
         """Write the result to a Parquet file as answers come; memory stays bounded.
 
@@ -215,7 +232,7 @@ class LazyFrame(Relational):
         ----------
         path
             The file.
-        engine, report
+        engine, report, progress
             As in `collect`.
         **options
             Options of `pl.LazyFrame.sink_parquet`, such as `compression`.
@@ -225,7 +242,7 @@ class LazyFrame(Relational):
         ContextOverflowError
             As in `collect`; `error.partial` scans `<path>.partial`, which keeps the rows written so far.
         """
-        sink_parquet(self._frames(engine, report), self._schema, Path(path), options)
+        sink_parquet(self._frames(engine, report, progress), self._schema, Path(path), options)
 
     def to_polars(self) -> pl.LazyFrame:
         """A real `pl.LazyFrame` that asks the model when it is collected.
@@ -234,10 +251,11 @@ class LazyFrame(Relational):
         """
         return io_source(self, self._schema)
 
-    def _frames(self, engine: EngineChoice, report: Any) -> Iterator[pl.DataFrame]:
+    def _frames(self, engine: EngineChoice, report: RunReport | None, progress: bool = False) -> Iterator[pl.DataFrame]:
         chosen = self._engine if engine is None or isinstance(engine, str) else engine
-        run = Run(default_engine if chosen is None else lambda: chosen, report)
-        return run_plan(self._optimized(), run)
+        report = RunReport() if report is None else report
+        frames = run_plan(self._optimized(), Run(default_engine if chosen is None else lambda: chosen, report))
+        return with_progress(frames, report, source_rows(self._plan)) if progress else frames
 
     def _optimized(self) -> Node:
         names = tuple(self._schema.names())

@@ -286,6 +286,13 @@ def asks(node: Node) -> bool:
     return any(isinstance(below, Ask) for below in walk(node))
 
 
+def source_rows(node: Node) -> int | None:
+    """Rows of the first source below, following the left side of joins; None where they are not known."""
+    while not isinstance(node, Source):
+        node = inputs(node)[0]
+    return node.rows
+
+
 def expressions(node: Node) -> tuple[Expression, ...]:
     """The expressions that the front end evaluates at this node."""
     if isinstance(node, Filter):
