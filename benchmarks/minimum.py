@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quail_frames.runtime.kv.pages import PAGE
-from quail_frames.runtime.oracle import UInt64, mix, token_marks
+from quail_frames.runtime.marks import UInt64, mix, token_marks
 from quail_frames.runtime.tokens.ragged import Int64, Ragged, ranges
 
 

@@ -8,7 +8,6 @@ import pyarrow as pa
 from quail_frames.plan.calls import AiClassify, AiIf
 from quail_frames.plan.physical import PlannedCall
 from quail_frames.plan.template import Slot, Template
-from quail_frames.runtime.compiled import CompiledCall, compile_pair_call
 from quail_frames.runtime.engine import Engine
 from quail_frames.runtime.tokens.assemble import assemble
 from quail_frames.runtime.tokens.ragged import Int64, Ragged
@@ -29,7 +28,7 @@ def classify_call(engine: Engine, labels: tuple[str, ...], task: str | None = No
 def join_call(engine: Engine, before: str, between: str, after: str, selectivity: float = 0.2) -> PlannedCall:
     """A question about an anchor (input 0) and a partner (input 1), which stand in the template in this order."""
     template = Template((before, Slot(0), between, Slot(1), after))
-    return engine.resolve(AiIf(template, ("anchor", "partner"), selectivity=selectivity), (0, 1))
+    return engine.resolve(AiIf(template, ("anchor", "partner"), selectivity=selectivity), (0, 1), anchors=(0,))
 
 
 def token_batch(name: str, lists: Ragged) -> pa.RecordBatch:
@@ -44,14 +43,9 @@ def row_prompts(engine: Engine, planned: PlannedCall, rows: Ragged) -> Ragged:
     return assemble((*prompt.document, *prompt.instruction, *prompt.question), {0: rows}, len(rows))
 
 
-def compiled_join(engine: Engine, planned: PlannedCall) -> CompiledCall:
-    """A pair call with one anchor column, as the engine compiles it."""
-    return compile_pair_call(planned, 1, engine.tokenizer, engine.traits)
-
-
 def pair_prompts(engine: Engine, planned: PlannedCall, anchors: Ragged, partners: Ragged) -> Ragged:
     """The prompt of every (anchor, partner) pair, anchor by anchor."""
-    prompt = compiled_join(engine, planned).prompt
+    prompt = engine.compile(planned).prompt
     left: Int64 = np.repeat(np.arange(len(anchors)), len(partners))
     right: Int64 = np.tile(np.arange(len(partners)), len(anchors))
     values = {0: anchors.take(left), 1: partners.take(right)}

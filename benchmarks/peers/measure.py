@@ -1,0 +1,90 @@
+"""One shape on both sides: chunks in turn, answers compared, tokens counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.minimum import minimum_tokens
+from benchmarks.peers.side import Asks, Outcome, Prompts
+from benchmarks.peers.workloads import Workload
+from quail_frames.runtime.engine import Engine
+from quail_frames.runtime.tokens.assemble import concatenate
+
+
+class Peer(Asks, Protocol):
+    """The other engine, as this module uses it."""
+
+    def gaps(self, prompts: Prompts) -> npt.NDArray[np.float64]:
+        """How far the best answer of each prompt is above the second, in logits."""
+        ...
+
+    def reset(self) -> None:
+        """Forget all cached prefixes."""
+        ...
+
+
+@dataclass(frozen=True)
+class Figures:
+    """A row of the table. Tokens are those computed; `widest_difference` is the largest logit gap of an answer
+    that differs: rounding noise of the dtype, where both sides are right."""
+
+    name: str
+    ours_seconds: float
+    peer_seconds: float
+    speedup: float
+    agreement: float
+    widest_difference: float
+    items: int
+    fresh_tokens: int
+    peer_tokens: int
+    minimum_tokens: int
+
+
+def measure(name: str, chunks: Sequence[Workload], engine: Engine, peer: Peer) -> Figures:
+    """Both sides over every chunk; who begins alternates."""
+    peer.reset()
+    ours: list[Outcome] = []
+    theirs: list[Outcome] = []
+    for number, chunk in enumerate(chunks):
+        if number % 2 == 0:
+            ours.append(chunk.ours(engine))
+            theirs.append(chunk.theirs(peer))
+        else:
+            theirs.append(chunk.theirs(peer))
+            ours.append(chunk.ours(engine))
+    differs = [np.flatnonzero(a.answers != b.answers) for a, b in zip(ours, theirs, strict=True)]
+    gaps = [doubt(chunk, items, peer) for chunk, items in zip(chunks, differs, strict=True)]
+    items = sum(len(outcome.answers) for outcome in ours)
+    ours_seconds, peer_seconds = (sum(outcome.seconds for outcome in side) for side in (ours, theirs))
+    return Figures(
+        name=name,
+        ours_seconds=ours_seconds,
+        peer_seconds=peer_seconds,
+        speedup=peer_seconds / ours_seconds,
+        agreement=1 - sum(map(len, differs)) / items,
+        widest_difference=max(gaps),
+        items=items,
+        fresh_tokens=sum(outcome.computed for outcome in ours),
+        peer_tokens=sum(outcome.computed for outcome in theirs),
+        minimum_tokens=sum(needed_tokens(outcome) for outcome in theirs),
+    )
+
+
+def doubt(chunk: Workload, items: npt.NDArray[np.integer], peer: Peer) -> float:
+    """The largest gap among these items, an item's being the smallest of its prompts'."""
+    if not len(items):
+        return 0.0
+    prompts = chunk.doubts(items)
+    gaps = peer.gaps(prompts)
+    return max(float(gaps[prompts.rows == item].min()) for item in items)
+
+
+def needed_tokens(outcome: Outcome) -> int:
+    """Fewest tokens that answer the prompts that had to be asked."""
+    lists = concatenate([prompts.lists for prompts in outcome.needed])
+    return minimum_tokens(lists, np.concatenate([prompts.rows for prompts in outcome.needed]))

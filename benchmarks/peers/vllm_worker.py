@@ -1,0 +1,80 @@
+"""vLLM behind a pipe: one JSON request a line on stdin, one JSON reply a line on stdout.
+
+Runs in the other engine's own environment, so it imports nothing of this repository.
+Seconds are those of vLLM's `generate` alone, without the pipe.
+"""
+
+import json
+import os
+import sys
+import time
+
+REPLIES = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)  # whatever the library prints must not reach the pipe
+
+import torch  # noqa: E402
+import vllm  # noqa: E402
+
+
+def prompts_of(request):
+    """Prompts as token ids; they arrive as one flat list and its lengths."""
+    flat, start, prompts = request["values"], 0, []
+    for length in request["lengths"]:
+        prompts.append({"prompt_token_ids": flat[start : start + length]})
+        start += length
+    return prompts
+
+
+def ask(llm, request):
+    """The most likely token of each prompt's choice after it."""
+    choices = [
+        vllm.SamplingParams(max_tokens=1, temperature=0, allowed_token_ids=tokens, detokenize=False)
+        for tokens in request["choices"]
+    ]
+    sampling = [choices[number] for number in request["which"]]
+    prompts = prompts_of(request)
+    started = time.perf_counter()
+    outputs = llm.generate(prompts, sampling, use_tqdm=False)
+    seconds = time.perf_counter() - started
+    return {
+        "seconds": seconds,
+        "tokens": [output.outputs[0].token_ids[0] for output in outputs],
+        "computed": sum(len(output.prompt_token_ids) - (output.num_cached_tokens or 0) for output in outputs),
+    }
+
+
+def score(llm, request):
+    """Log-probabilities of each prompt's choice, for the few answers that differ."""
+    sampling = vllm.SamplingParams(max_tokens=1, temperature=0, logprobs=-1, detokenize=False)
+    outputs = llm.generate(prompts_of(request), sampling, use_tqdm=False)
+    found = [output.outputs[0].logprobs[0] for output in outputs]
+    choices = [request["choices"][number] for number in request["which"]]
+    return {"scores": [[row[token].logprob for token in tokens] for row, tokens in zip(found, choices, strict=True)]}
+
+
+def reset(llm, request):
+    """Forget all cached prefixes."""
+    return {"reset": llm.reset_prefix_cache()}
+
+
+def main():
+    """Load the model as the first line says, then answer line by line until the pipe closes."""
+    settings = json.loads(sys.stdin.readline())
+    started = time.perf_counter()
+    llm = vllm.LLM(**settings)
+    hello = {"vllm": vllm.__version__, "torch": torch.__version__, "start_seconds": time.perf_counter() - started}
+    operations = {"ask": ask, "score": score, "reset": reset}
+    reply(hello)
+    for line in sys.stdin:
+        request = json.loads(line)
+        reply(operations[request["operation"]](llm, request))
+
+
+def reply(content):
+    """One line on the pipe."""
+    REPLIES.write(json.dumps(content) + "\n")
+    REPLIES.flush()
+
+
+if __name__ == "__main__":
+    main()
