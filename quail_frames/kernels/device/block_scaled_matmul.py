@@ -33,7 +33,7 @@ class Blocks:
 def blocks_for(tokens: int, target: int) -> Blocks:
     """Block sizes for a target; FP8 tiles of 128 x 128 take 32 KiB of shared memory a stage."""
     if target == INTERPRETER:
-        return Blocks(rows=16, columns=32, warps=1, stages=1)
+        return Blocks(rows=32, columns=64, warps=1, stages=1)
     if tokens <= 64:
         return Blocks(rows=64, columns=64, warps=4, stages=4)
     return Blocks(rows=128, columns=128, warps=8, stages=4 if target >= 90 else 2)

@@ -24,8 +24,8 @@ def test_agrees(tokens: int, outputs: int, inputs: int, seed: int) -> None:
 
 
 def test_every_tile_is_computed_once_when_bands_of_rows_are_uneven() -> None:
-    # 11 row tiles under the interpreter: one full band of 8 and one of 3; two programs share 44 tiles.
-    agree("block_scaled_matmul", *sides(170, 128, 128, 7), torch.float32)
+    # 10 row tiles under the interpreter: one full band of 8 and one of 2; two programs share 20 tiles.
+    agree("block_scaled_matmul", *sides(300, 100, 128, 7), torch.float32)
 
 
 def test_a_row_does_not_depend_on_its_neighbours() -> None:
