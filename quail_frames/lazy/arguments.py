@@ -33,8 +33,8 @@ class Bound:
         self._found: list[Expression] = []
         self.args = tuple(map(self._bound, args))
         self.kwargs = {name: self._bound(value) for name, value in kwargs.items()}
-        texts = [*map(shown, self.args), *(f"{name}={shown(value)}" for name, value in kwargs.items())]
-        self.text = ", ".join(texts)
+        texts = {id(recorded.body): recorded.text for recorded in self._found}
+        self.text = options_text(", ".join(texts.get(id(arg), shown(arg)) for arg in self.args), kwargs)
 
     @property
     def expressions(self) -> tuple[Expression, ...]:
@@ -92,3 +92,8 @@ def all_named(selection: Any) -> bool:
 def shown(value: Any) -> str:
     """The argument as `explain` shows it."""
     return str(value) if isinstance(value, pl.Expr) else type(value).__name__ if callable(value) else repr(value)
+
+
+def options_text(first: str, options: Mapping[str, Any]) -> str:
+    """Arguments and options as `explain` shows them."""
+    return ", ".join(filter(None, [first, *(f"{name}={shown(value)}" for name, value in options.items())]))

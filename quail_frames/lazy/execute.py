@@ -51,6 +51,15 @@ class Run:
     overflow: ContextOverflowError | None = None
 
 
+def plain_query(plan: Node) -> pl.LazyFrame:
+    """A plan that asks no model as one Polars query."""
+
+    def no_engine() -> Runner:
+        raise AssertionError("a plan without an Ask needs no engine")
+
+    return _lazy(plan, Run(no_engine))
+
+
 def run_plan(plan: Node, run: Run) -> Frames:
     """The plan's rows, piece by piece; none where there are no rows.
 

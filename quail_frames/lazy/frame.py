@@ -10,7 +10,7 @@ import polars as pl
 
 from quail_frames.errors import ContextOverflowError
 from quail_frames.lazy.engines import Runner, default_engine
-from quail_frames.lazy.execute import Run, run_plan
+from quail_frames.lazy.execute import Run, plain_query, run_plan
 from quail_frames.lazy.expressions import Column, ai_classify, ai_if, ai_score
 from quail_frames.lazy.progress import with_progress
 from quail_frames.lazy.relational import Relational
@@ -18,7 +18,7 @@ from quail_frames.lazy.sources import io_source, sink_parquet
 from quail_frames.optimizer.explain import explain
 from quail_frames.optimizer.rules import optimize
 from quail_frames.plan.calls import Layout, Overflow, Scoring
-from quail_frames.plan.logical import Node, Project, Source, columns, source_rows
+from quail_frames.plan.logical import Node, Project, Source, asks, columns, source_rows
 from quail_frames.runtime.report import RunReport
 
 if TYPE_CHECKING:
@@ -187,6 +187,9 @@ class LazyFrame(Relational):
             A prompt is longer than the model's context and its call says `overflow="error"`;
             `error.partial` holds the rows answered so far.
         """
+        plan = self._optimized()
+        if not asks(plan):
+            return plain_query(plan).collect(**options)
         found: list[pl.DataFrame] = []
         try:
             found.extend(self._frames(engine, report, progress))

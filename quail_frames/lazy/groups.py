@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from quail_frames.lazy.arguments import Bound, empties, flat, parsed
 from quail_frames.lazy.record import Recorder
-from quail_frames.lazy.relational import Relational
 from quail_frames.plan.logical import union
+
+if TYPE_CHECKING:
+    from quail_frames.lazy.frame import LazyFrame
 
 
 class LazyGroupBy:
@@ -20,13 +22,13 @@ class LazyGroupBy:
     which are asked of the rows before they are grouped.
     """
 
-    def __init__(self, frame: Relational, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def __init__(self, frame: LazyFrame, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self._frame = frame
         self._method = method
         self._args = args
         self._kwargs = kwargs
 
-    def agg(self, *aggs: Any, **named_aggs: Any) -> Any:
+    def agg(self, *aggs: Any, **named_aggs: Any) -> LazyFrame:
         """One row a group, as Polars' `agg`."""
         return self._aggregated("agg", parsed(flat(aggs), named_aggs), {})
 
@@ -38,7 +40,7 @@ class LazyGroupBy:
     def _groups(self, frame: pl.LazyFrame) -> Any:
         return getattr(frame, self._method)(*empties(list(self._args)), **empties(self._kwargs))
 
-    def _aggregated(self, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def _aggregated(self, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> LazyFrame:
         frame = self._frame
         keys = Bound(frame._recorder, self._args, self._kwargs)
         bound = Bound(Recorder(frame._schema, self._expand), args, kwargs)
@@ -49,13 +51,11 @@ class LazyGroupBy:
             out: pl.LazyFrame = getattr(groups, method)(*bound.args, **bound.kwargs)
             return out
 
-        both = Bound(frame._recorder, [], {})
-        both._found = [*keys.expressions, *bound.expressions]
-        both.text = keys.text
+        expressions = (*keys.expressions, *bound.expressions)
         known = method in ("agg", "len") and self._method == "group_by"
-        reads = union(expression.reads for expression in both.expressions) if known else None
-        recorded = frame._record(f"{self._method}.{method}", both, apply, schema, reads=reads)
-        return recorded
+        reads = union(expression.reads for expression in expressions) if known else None
+        text = f"{self._method}({keys.text}).{method}({bound.text})"
+        return frame._record(self._method, text, expressions, apply, schema, reads=reads)
 
     def _expand(self, selector: pl.Expr) -> list[str]:
         """Names that a selector stands for inside an aggregation: all but the keys."""

@@ -9,15 +9,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import polars as pl
 
-from quail_frames.lazy.arguments import Bound, PlannedFrame, all_named, empties, flat, parsed
+from quail_frames.lazy.arguments import Bound, PlannedFrame, all_named, empties, flat, options_text, parsed
 from quail_frames.lazy.joins import keeps_left_order, key_reads, key_text, right_names
 from quail_frames.lazy.record import Recorder
 from quail_frames.optimizer.rules.decide_by_answers import held_answers
 from quail_frames.plan.logical import (
+    Expression,
     Filter,
     Join,
     JoinKind,
@@ -237,7 +238,13 @@ class Relational(PlannedFrame):
         """A method about which nothing is known but its effect."""
         bound = Bound(self._recorder, args, kwargs)
         schema = getattr(self.empty, name)(*empties(args), **empties(kwargs)).collect_schema()
-        return self._record(name, bound, lambda frame: getattr(frame, name)(*bound.args, **bound.kwargs), schema)
+        return self._record(
+            name,
+            f"{name}({bound.text})",
+            bound.expressions,
+            lambda frame: getattr(frame, name)(*bound.args, **bound.kwargs),
+            schema,
+        )
 
     def _keyed(self, name: str, keys: list[pl.Expr], options: Mapping[str, Any], *, commutes: bool) -> Self:
         """A method that reorders or picks rows by expressions."""
@@ -245,7 +252,8 @@ class Relational(PlannedFrame):
         schema = getattr(self.empty, name)(keys, **options).collect_schema()
         return self._record(
             name,
-            recorded,
+            f"{name}({options_text(recorded.text, options)})",
+            recorded.expressions,
             lambda frame: getattr(frame, name)(list(recorded.args), **options),
             schema,
             reads=union(expression.reads for expression in recorded.expressions),
@@ -270,7 +278,8 @@ class Relational(PlannedFrame):
         schema = getattr(self.empty, name)(names, **options).collect_schema()
         return self._record(
             name,
-            Bound(self._recorder, names, {}),
+            f"{name}({options_text(', '.join(names), options)})",
+            (),
             lambda frame: getattr(frame, name)(names, **options),
             schema,
             reads=frozenset(reads),
@@ -283,12 +292,13 @@ class Relational(PlannedFrame):
     def _grouped(self, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> LazyGroupBy:
         from quail_frames.lazy.groups import LazyGroupBy
 
-        return LazyGroupBy(self, method, args, kwargs)
+        return LazyGroupBy(cast("LazyFrame", self), method, args, kwargs)
 
     def _record(
         self,
         name: str,
-        bound: Bound,
+        text: str,
+        expressions: tuple[Expression, ...],
         apply: Callable[[pl.LazyFrame], pl.LazyFrame],
         schema: pl.Schema,
         *,
@@ -301,11 +311,11 @@ class Relational(PlannedFrame):
         node = Step(
             input=self._plan,
             name=name,
-            text=f"{name}({bound.text})",
+            text=text,
             apply=apply,
             input_columns=tuple(self.columns),
             columns=tuple(schema.names()),
-            expressions=bound.expressions,
+            expressions=expressions,
             reads=reads,
             changes=changes,
             carries=carries,

@@ -70,13 +70,15 @@ def _words(node: Node) -> list[str]:
     if isinstance(node, Project):
         return ["keep columns " + ", ".join(_plain(node.columns))]
     if isinstance(node, Slice):
-        return [f"rows {node.offset:,} to {'the end' if node.length is None else f'{node.offset + node.length:,}'}"]
+        behind = f" behind the first {node.offset:,}" if node.offset else ""
+        return [f"take {'all' if node.length is None else f'{node.length:,}'} rows{behind}"]
     return _ask_words(node) if isinstance(node, Ask) else [getattr(node, "text", "")]
 
 
 def _ask_words(ask: Ask) -> list[str]:
     by_column = {use.column: use for use in ask.calls}
-    lines = ["ask the model about each row, in this order, only as far as a row's fate is open:"]
+    short = ", only as far as a row's fate is open" if ask.keep else ""
+    lines = [f"ask the model about each row, in this order{short}:"]
     for number, column in enumerate(ask.order or tuple(by_column), start=1):
         use = by_column[column]
         wanted = ", answer kept" if column in ask.answer_columns else ""

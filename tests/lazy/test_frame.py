@@ -295,6 +295,20 @@ def test_a_text_that_is_too_long_is_an_error_that_keeps_the_rows_before_it(tmp_p
         assert caught.value.partial.collect_schema() == query.collect_schema()
 
 
+def test_the_runtime_keeps_the_rows_before_a_text_that_is_too_long() -> None:
+    frame = pl.DataFrame({"t": ["short", "also short", "word " * 500, "never asked"], "n": [1, 2, 3, 4]})
+    with qf.Engine("oracle", max_length=256) as engine:
+        query = qf.lazy(frame, engine=engine).ai_score("Is {t} good?")
+        with pytest.raises(ContextOverflowError) as caught:
+            query.collect()
+        assert caught.value.row == 2
+        assert_frame_equal(
+            caught.value.partial, qf.lazy(frame.head(2), engine=engine).ai_score("Is {t} good?").collect()
+        )
+        kept = qf.lazy(frame, engine=engine).ai_score("Is {t} good?", overflow="null").collect()
+        assert kept["t_score"].is_null().to_list() == [False, False, True, False]
+
+
 @pytest.mark.parametrize(("overflow", "answered"), [("null", [True, True, False, True]), ("truncate", [True] * 4)])
 def test_other_overflow_policies_go_on(overflow: str, answered: list[bool]) -> None:
     with ReferenceEngine(limit=5) as engine:
@@ -438,6 +452,14 @@ def test_explain_reads_from_the_source_to_the_result() -> None:
         .with_columns(topic=qf.ai_classify("review", LABELS))
     )
     assert query.explain() == EXPLAINED
+
+
+def test_explain_shows_questions_wherever_they_stand() -> None:
+    query = qf.lazy(FRAME).sort(qf.ai_score(GOOD), "stars", descending=True).group_by("kind").agg(qf.ai_if(GOOD).sum())
+    text = query.explain()
+    assert 'sort(review_score = ai_score("Is {review} good?"), col("stars"), descending=True)' in text
+    assert 'ai_if("Is {review} good?").sum()' in text
+    assert "quail-frames answer" not in text
 
 
 EXPLAINED = """\
