@@ -11,12 +11,13 @@ PYTEST_ARGS ?=
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint test-slow clean
+.PHONY: help demo test lint test-slow bench clean
 
 help:
 	@echo "make demo       install what is needed into $(VENV), fetch the default model, run the demo"
 	@echo "make test       style, types, import direction and the tests (slow ones left out)"
 	@echo "make test-slow  the slow tests"
+	@echo "make bench      our filter chain beside a plain transformers loop, figures in benchmarks/out"
 	@echo "make clean      remove $(VENV), caches and build outputs"
 
 demo: $(VENV)/.demo
@@ -33,6 +34,10 @@ lint: $(VENV)/.dev
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
+
+bench: $(VENV)/.dev
+	mkdir -p benchmarks/out
+	$(BIN)/python -m benchmarks.filter_chain --json benchmarks/out/filter_chain.json
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

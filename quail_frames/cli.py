@@ -9,10 +9,8 @@ import os
 import platform
 from collections.abc import Iterator
 from importlib import metadata
-from pathlib import Path
 from typing import Annotated
 
-import platformdirs
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -102,15 +100,12 @@ def devices() -> Iterator[tuple[str, str]]:
 
 def model_cache() -> Iterator[tuple[str, str]]:
     """Where fetched models are kept, and how much lies there."""
+    from quail_frames.runtime.models.hub import cache_folder
+
     folder = cache_folder()
     files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
     size = sum(path.stat().st_size for path in files)
     yield "model cache", f"{folder} ({len(files)} files, {size / 1e6:.0f} MB)"
-
-
-def cache_folder() -> Path:
-    """`QUAIL_FRAMES_CACHE`, else the user's cache folder for this platform."""
-    return Path(os.environ.get("QUAIL_FRAMES_CACHE") or platformdirs.user_cache_path("quail-frames"))
 
 
 def extra_state(distributions: tuple[str, ...]) -> str:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import quail_frames
+import quail_frames as qf
 
-PACKAGE = Path(quail_frames.__file__).parent
+PACKAGE = Path(qf.__file__).parent
 OPTIONAL = {"triton", "vllm", "ray", "httpx"}
 
 
@@ -22,11 +22,12 @@ def modules_with_examples() -> list[str]:
 
 
 @pytest.mark.parametrize("name", modules_with_examples())
-def test_examples_in_docstrings_print_what_they_say(name: str) -> None:
+def test_examples_in_docstrings_print_what_they_say(name: str, request: pytest.FixtureRequest) -> None:
     try:
         module = importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name not in OPTIONAL:
             raise
         pytest.skip(f"{name} needs {error.name}")
+    request.addfinalizer(qf.configure)  # examples may choose another default engine
     assert doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS).failed == 0

@@ -21,12 +21,16 @@ class Blocked:
 sys.meta_path.insert(0, Blocked())
 part = importlib.import_module(sys.argv[1])
 for module in pkgutil.walk_packages(part.__path__, part.__name__ + "."):
-    importlib.import_module(module.name)
+    try:
+        importlib.import_module(module.name)
+    except ModuleNotFoundError as error:
+        if error.name != "triton":  # the device kernels' own; there is none for macOS
+            raise
 assert not {"polars", "sqlglot"} & set(sys.modules)
 """
 
 
-@pytest.mark.parametrize("part", ["runtime", "cost", "plan"])
+@pytest.mark.parametrize("part", ["runtime", "kernels", "cost", "plan"])
 def test_every_module_imports_without_polars_and_sqlglot(part: str) -> None:
     command = [sys.executable, "-c", IMPORT_EVERY_MODULE, f"quail_frames.{part}"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
