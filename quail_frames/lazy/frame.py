@@ -42,7 +42,7 @@ def lazy(frame: pl.DataFrame | pl.LazyFrame | LazyFrame, *, engine: Runner | Non
     >>> import polars as pl, quail_frames as qf
     >>> frame = qf.lazy(pl.DataFrame({"body": ["Win a prize!"], "id": [1]}))
     >>> frame.filter(qf.ai_if("Is {body} spam?")).collect_schema()
-    Schema({'body': String, 'id': Int64})
+    Schema([('body', String), ('id', Int64)])
     """
     if isinstance(frame, LazyFrame):
         return frame if engine is None else LazyFrame(frame._plan, frame._schema, engine)
