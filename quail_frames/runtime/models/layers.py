@@ -12,18 +12,18 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
     Zhang and Sennrich 2019, arXiv:1910.07467. `weight` broadcasts against `x`.
     """
-    if x.dtype == torch.float32:
-        scale = torch.rsqrt(x.square().mean(dim=-1, keepdim=True).add_(eps))
-        return (x * scale).mul_(weight)
+    if x.dtype == torch.float32 and weight.dim() == 1:
+        # One fused pass: half the time of the four below on a CPU.
+        return functional.rms_norm(x, weight.shape, weight, eps)
     wide = x.to(torch.float32)
     scale = torch.rsqrt(wide.square().mean(dim=-1, keepdim=True).add_(eps))
     return (wide * scale).to(x.dtype).mul_(weight)
 
 
 def add_rms_norm(residual: Tensor, x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """The new residual `residual + x`, and its norm."""
-    total = residual + x
-    return total, rms_norm(total, weight, eps)
+    """The new residual `residual + x`, and its norm; `residual` itself is overwritten."""
+    residual.add_(x)
+    return residual, rms_norm(residual, weight, eps)
 
 
 def silu_multiply(gate_up: Tensor) -> Tensor:

@@ -39,7 +39,7 @@ class WeightSource(Protocol):
 
 @dataclass(frozen=True)
 class LayerWeights:
-    """One layer. Matrices are (outputs, inputs)."""
+    """One layer. Matrices are (outputs, inputs); how they lie in memory is `projection`'s choice."""
 
     attention_norm: Tensor
     qkv: Tensor
@@ -92,15 +92,15 @@ def _layer(config: ModelConfig, reader: _Reader, prefix: str) -> LayerWeights:
     output, down = [f"{attention}o_proj"], [f"{mlp}down_proj"]
     return LayerWeights(
         attention_norm=reader.vector([prefix + "input_layernorm.weight"], [hidden]),
-        qkv=reader.matrix(_weights(qkv), qkv_rows, hidden),
+        qkv=reader.projection(_weights(qkv), qkv_rows, hidden),
         qkv_bias=reader.vector(_biases(qkv), qkv_rows) if config.attention_bias else None,
         qk_norm=_qk_norm(config, reader, attention) if config.qk_norm else None,
-        output=reader.matrix(_weights(output), [hidden], queries),
+        output=reader.projection(_weights(output), [hidden], queries),
         output_bias=reader.vector(_biases(output), [hidden]) if config.output_bias else None,
         mlp_norm=reader.vector([prefix + "post_attention_layernorm.weight"], [hidden]),
-        gate_up=reader.matrix(_weights(gate_up), gate_up_rows, hidden),
+        gate_up=reader.projection(_weights(gate_up), gate_up_rows, hidden),
         gate_up_bias=reader.vector(_biases(gate_up), gate_up_rows) if config.mlp_bias else None,
-        down=reader.matrix(_weights(down), [hidden], inner),
+        down=reader.projection(_weights(down), [hidden], inner),
         down_bias=reader.vector(_biases(down), [hidden]) if config.mlp_bias else None,
     )
 
@@ -131,12 +131,22 @@ class _Reader:
     def matrix(self, names: Sequence[str], rows: Sequence[int], columns: int) -> Tensor:
         return self._fused(names, [(count, columns) for count in rows])
 
+    def projection(self, names: Sequence[str], rows: Sequence[int], columns: int) -> Tensor:
+        """A matrix that tokens are multiplied with.
+
+        In float32 on a CPU its transpose is what lies contiguous: MKL then multiplies 2 to 5%
+        faster (one core of an AVX2 machine, 256 to 2,048 tokens, the shapes of SmolLM2-135M).
+        """
+        transposed = self._device.type == "cpu" and self._dtype == torch.float32
+        return self._fused(names, [(count, columns) for count in rows], transposed)
+
     def vector(self, names: Sequence[str], sizes: Sequence[int]) -> Tensor:
         return self._fused(names, [(size,) for size in sizes])
 
-    def _fused(self, names: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> Tensor:
+    def _fused(self, names: Sequence[str], shapes: Sequence[tuple[int, ...]], transposed: bool = False) -> Tensor:
         total = (sum(shape[0] for shape in shapes), *shapes[0][1:])
-        fused = torch.empty(total, dtype=self._dtype, device=self._device)
+        fused = torch.empty(total[::-1] if transposed else total, dtype=self._dtype, device=self._device)
+        fused = fused.t() if transposed else fused
         parts = fused.split([shape[0] for shape in shapes])
         for name, shape, part in zip(names, shapes, parts, strict=True):
             part.copy_(self._checked(name, shape))

@@ -1,0 +1,86 @@
+"""Attention of one batch over the paged arena: the unified path, one call per ask over prefix and suffix together.
+
+It reads a shared prefix once for every ask and needs a mask, but joins nothing afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from quail_frames.runtime.attention import KvArena, KvWriter, flash
+from quail_frames.runtime.attention_plan import (
+    Padded,
+    additive,
+    buckets,
+    inside_buckets,
+    padded,
+    padded_runs,
+    prefix_slots,
+    visible_inside,
+)
+from quail_frames.runtime.batch import Batch, Segments
+
+
+@dataclass(frozen=True, eq=False)
+class UnifiedBucket:
+    """Asks of like suffixes and prefixes: their rows, the slots of their prefixes, and what sees what.
+
+    mask     additive, [asks, 1, n, longest prefix + n]
+    """
+
+    rows: Padded
+    slots: Padded
+    mask: Tensor
+
+
+class UnifiedAttention:
+    """`Attend` of a batch: writes kept K and V into the arena, then attends once per ask."""
+
+    def __init__(self, batch: Batch, arena: KvArena) -> None:
+        self._writer = KvWriter(batch, arena)
+        alone = [_asks(part, part.unit < 0) for part in batch.segments]
+        reading = [_asks(part, part.unit >= 0) for part in batch.segments]
+        self._inside = list(inside_buckets([part for part in alone if len(part.starts)], arena.k.dtype))
+        self._buckets = [bucket for part in reading for bucket in _unified_buckets(batch, part, arena.k.dtype)]
+
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """q [T, heads, head_dim], k and v [T, KV heads, head_dim]; gives [T, heads, head_dim]."""
+        keys, values = self._writer.write(layer, k, v)
+        out = q.new_empty(q.shape)
+        for inside in self._inside:
+            _attend(inside.rows, q, inside.rows.take(k), inside.rows.take(v), inside.mask, out)
+        for bucket in self._buckets:
+            key, value = (
+                torch.cat([bucket.slots.take(prefix), bucket.rows.take(own)], dim=1)
+                for prefix, own in ((keys, k), (values, v))
+            )
+            _attend(bucket.rows, q, key, value, bucket.mask, out)
+        return out
+
+
+def _attend(rows: Padded, q: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, out: Tensor) -> None:
+    parts = (x.transpose(1, 2) for x in (rows.take(q), key, value))
+    attended, _ = flash(*parts, causal=mask is None, mask=mask)
+    out[rows.targets] = rows.trim(attended.transpose(1, 2))
+
+
+def _asks(segments: Segments, chosen: npt.NDArray[np.bool_]) -> Segments:
+    return Segments(segments.starts[chosen], segments.lengths[chosen], segments.unit[chosen], segments.tree)
+
+
+def _unified_buckets(batch: Batch, segments: Segments, dtype: torch.dtype) -> Iterator[UnifiedBucket]:
+    for alike in buckets(batch.unit_lengths[segments.unit]):
+        for inner in buckets(segments.lengths[alike]):
+            chosen = alike[inner]
+            lengths = segments.lengths[chosen]
+            slots, visible = prefix_slots(batch, segments.unit[chosen])
+            inside = visible_inside(lengths, segments.tree)
+            before = np.broadcast_to(visible[:, None, :], (len(chosen), inside.shape[1], slots.shape[1]))
+            mask = additive(np.concatenate([before, inside], axis=2)[:, None], dtype)
+            yield UnifiedBucket(padded_runs(segments.starts[chosen], lengths), padded(slots, visible), mask)
