@@ -22,7 +22,6 @@ from quail_frames.runtime.attention_plan import (
 )
 from quail_frames.runtime.batch import Batch
 from quail_frames.runtime.kv.pages import PAGE
-from quail_frames.runtime.tokens.ragged import Int64
 
 
 class KvArena:
@@ -33,27 +32,24 @@ class KvArena:
         self.k = torch.empty(shape, dtype=dtype, device=device)
         self.v = torch.empty(shape, dtype=dtype, device=device)
 
-    def copy_pages(self, copies: Int64) -> None:
-        """Copy whole pages, rows of (from, to), in every layer."""
-        if len(copies):
-            for store in (self.k, self.v):
-                pages = store.view(store.shape[0], -1, PAGE, *store.shape[2:])
-                pages[:, torch.from_numpy(copies[:, 1])] = pages[:, torch.from_numpy(copies[:, 0])]
-
 
 class KvWriter:
-    """Writes what a batch keeps into the arena."""
+    """Writes what a batch keeps into the arena, and copies what rows take from each other."""
 
     def __init__(self, batch: Batch, arena: KvArena) -> None:
         self._arena = arena
         kept = np.flatnonzero(batch.slots >= 0)
         self._kept, self._slots = run_or_index(kept), run_or_index(batch.slots[kept])
+        self._copies = torch.from_numpy(batch.copies)
 
     def write(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Write one layer; gives the arena's K and V of it."""
+        """Write one layer, then copy the batch's slots; gives the arena's K and V of it."""
         keys, values = self._arena.k[layer], self._arena.v[layer]
         keys[self._slots] = k[self._kept]
         values[self._slots] = v[self._kept]
+        if len(self._copies):
+            for store in (keys, values):
+                store[self._copies[:, 1]] = store[self._copies[:, 0]]
         return keys, values
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from quail_frames.runtime.attention import KvArena, TreeAttention
 from quail_frames.runtime.batch import AskBlock, TokenTree, build_batch
 from quail_frames.runtime.kv.contexts import ContextTable
+from quail_frames.runtime.kv.pages import PAGE
 from quail_frames.runtime.tokens.ragged import Ragged, offsets_of
 from quail_frames.runtime.unified_attention import UnifiedAttention
 
@@ -122,13 +123,20 @@ class World:
         self.stored = [self._store(context, length) for context, length in enumerate(case.lengths)]
         for ask in (ask for asks, _ in case.blocks for ask in asks if ask.keep):
             self.contexts.extend(self.numbers[[ask.context]], ask.prefix + ask.keep)
-        self.batch = build_batch([ask_block(*block, self.numbers) for block in case.blocks], self.contexts)
+        blocks = [ask_block(*block, self.numbers) for block in case.blocks]
+        self.batch = build_batch(blocks, self.contexts, self._copies())
 
     def _store(self, context: int, length: int) -> Float64:
         slots = self.contexts.slots(self.numbers[[context]], 0, length)
         stored = self.random.normal(size=(2, length, self.case.kv_heads, HEAD_DIM))
         self.arena.k[LAYER, slots], self.arena.v[LAYER, slots] = torch.from_numpy(stored).float()
         return stored
+
+    def _copies(self) -> npt.NDArray[np.int64]:
+        """The last token of every context, old or new, goes to a slot that no context has."""
+        used = np.flatnonzero(self.contexts.lengths[self.numbers] > 0)
+        last = self.contexts.slots(self.numbers[used], self.contexts.lengths[self.numbers[used]] - 1, 1)
+        return np.stack([last, PAGES * PAGE - 1 - np.arange(len(used))], axis=1)
 
     def asks(self) -> Iterator[tuple[Ask, tuple[int, ...], slice]]:
         """Every ask with its tree and its rows."""
@@ -160,7 +168,7 @@ def test_every_token_attends_to_what_it_sees(path: type, case: Case) -> None:
 @PATHS
 @settings(max_examples=40)
 @given(case=cases())
-def test_only_what_asks_keep_is_written(path: type, case: Case) -> None:
+def test_only_what_asks_keep_and_rows_take_is_written(path: type, case: Case) -> None:
     world = World(case)
     kv = world.random.normal(size=(2, len(world.batch), case.kv_heads, HEAD_DIM)).astype(np.float32)
     expected = torch.stack([world.arena.k, world.arena.v])
@@ -168,6 +176,8 @@ def test_only_what_asks_keep_is_written(path: type, case: Case) -> None:
         if ask.keep:
             slots = world.contexts.slots(world.numbers[[ask.context]], ask.prefix, ask.keep)
             expected[:, LAYER, slots] = torch.from_numpy(kv[:, own][:, : ask.keep])
+    sources, targets = torch.from_numpy(world.batch.copies).T
+    expected[:, LAYER, targets] = expected[:, LAYER, sources]
     q = torch.zeros(len(world.batch), case.kv_heads * case.group, HEAD_DIM)
     path(world.batch, world.arena)(LAYER, q, *torch.from_numpy(kv))
     torch.testing.assert_close(torch.stack([world.arena.k, world.arena.v]), expected, rtol=0, atol=0, equal_nan=True)
