@@ -9,8 +9,11 @@ from quail_frames.plan.calls import AiClassify, AiIf
 from quail_frames.plan.physical import PlannedCall
 from quail_frames.plan.template import Slot, Template
 from quail_frames.runtime.engine import Engine
+from quail_frames.runtime.models.gguf_file import open_gguf
+from quail_frames.runtime.models.hub import resolve
 from quail_frames.runtime.tokens.assemble import assemble
 from quail_frames.runtime.tokens.ragged import Int64, Ragged
+from quail_frames.runtime.tokens.tokenizer import Tokenizer
 
 
 def filter_call(engine: Engine, question: str, selectivity: float = 0.5) -> PlannedCall:
@@ -50,3 +53,11 @@ def pair_prompts(engine: Engine, planned: PlannedCall, anchors: Ragged, partners
     right: Int64 = np.tile(np.arange(len(partners)), len(anchors))
     values = {0: anchors.take(left), 1: partners.take(right)}
     return assemble((*prompt.document, *prompt.instruction, *prompt.question), values, len(left))
+
+
+def tokenizer_of(model: str) -> Tokenizer:
+    """The tokenizer of a model, without its weights."""
+    path = resolve(model)
+    if path.is_dir():
+        return Tokenizer.from_folder(path)
+    return Tokenizer.from_gguf(open_gguf(path).metadata, str(path))

@@ -38,7 +38,9 @@ def main(arguments: list[str] | None = None) -> None:
         folder = huggingface_folder(options.model, engine.identity)
         longest = min(TRACE_TOKENS + 256, engine.max_length)
         settings = PeerSettings(folder, options.dtype, options.threads, longest, options.kv_gib)
+        print("starting vLLM; the first time it compiles for minutes", flush=True)
         with Peer(options.peer_python, settings) as peer:
+            print(f"vLLM {peer.hello['vllm']} started in {peer.hello['start_seconds']:.0f} s", flush=True)
             found = run(options, engine, peer)
     report(found, peer.hello, options, machine)
 

@@ -6,9 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks import data
 from benchmarks.export import huggingface_config, huggingface_folder
@@ -19,24 +16,6 @@ from quail_frames.runtime.engine import Engine
 from quail_frames.runtime.models.config import config_from_huggingface
 from quail_frames.runtime.models.safetensors import read_json
 from quail_frames.runtime.tokens.oracle_tokenizer import OracleTokenizer
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random model over bytes, in a folder."""
-    folder = tmp_path_factory.mktemp("tiny")
-    torch.manual_seed(3)
-    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
-    config = LlamaConfig(vocab_size=300, num_key_value_heads=2, initializer_range=0.3, **shape)
-    LlamaForCausalLM(config).save_pretrained(folder)
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    merges = [("\u0120", "T"), ("\u0120", "F")]  # so that " TRUE" and " FALSE" begin differently
-    vocabulary = {piece: number for number, piece in enumerate([*alphabet, *map("".join, merges)])}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.save(str(folder / "tokenizer.json"))
-    return folder
 
 
 def test_both_sides_give_the_same_answers_and_count_their_tokens(tiny: Path) -> None:
