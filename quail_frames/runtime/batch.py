@@ -67,6 +67,7 @@ class AskBlock:
     keep      [A] how many leading new tokens stay in the context (the rest is rewound)
     reads     positions read in every ask, counted from its end (-1: the last token)
     tree      shape of the last tokens of every ask, where they are a tree
+    into      [A] context that takes the kept tokens, where it is not the one that the ask extends
     """
 
     context: Int32
@@ -76,6 +77,7 @@ class AskBlock:
     reads: tuple[int, ...] = ()
     readout: ReadoutSpec | None = None
     tree: TokenTree | None = None
+    into: Int32 | None = None
 
     def __len__(self) -> int:
         return len(self.context)
@@ -192,7 +194,8 @@ def _slots(blocks: Sequence[AskBlock], contexts: ContextTable, lengths: Int64, o
     keep = np.concatenate([block.keep for block in blocks])
     keeping = np.flatnonzero(keep > 0)
     if len(keeping):
-        context = np.concatenate([block.context for block in blocks])[keeping]
+        into = [block.context if block.into is None else block.into for block in blocks]
+        context = np.concatenate(into)[keeping]
         prefix = np.concatenate([block.prefix for block in blocks])[keeping]
         rows = ranges(offsets[:-1][keeping], keep[keeping])
         slots[rows] = contexts.slots(context, prefix, keep[keeping])

@@ -8,10 +8,15 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from quail_frames.errors import CallError
 from quail_frames.plan.calls import AiClassify, AiScore
 from quail_frames.plan.physical import PlannedCall
-from quail_frames.runtime.batch import Float32, ReadoutSpec
+from quail_frames.runtime.batch import Float32, Int32, ReadoutSpec
+from quail_frames.runtime.readouts.labels import LabelTokens
 from quail_frames.runtime.readouts.letters import LettersReadout
+from quail_frames.runtime.readouts.one_row import Readout
+from quail_frames.runtime.readouts.trie_decode import TrieDecodeReadout
+from quail_frames.runtime.readouts.trie_tree import TrieTreeReadout
 from quail_frames.runtime.readouts.true_false import Float64, TrueFalseReadout, sigmoid
 from quail_frames.runtime.tokens.layouts import (
     NO_MARKERS,
@@ -32,6 +37,10 @@ class Tokenizer(Protocol):
 
     def encode(self, texts: list[str]) -> Ragged:
         """Plain-text token ids of each text."""
+        ...
+
+    def decode(self, ids: Int32) -> str:
+        """The text of these tokens."""
         ...
 
 
@@ -59,12 +68,17 @@ class CompiledCall:
 
     planned: PlannedCall
     prompt: Prompt
-    readout: TrueFalseReadout | LettersReadout
+    readout: Readout
 
     @property
     def spec(self) -> ReadoutSpec:
-        """What is read at the last token."""
+        """What is read in each row."""
         return self.readout.spec
+
+    @property
+    def positions(self) -> int:
+        """Positions of the prompt and the longest answer that are the same for every row."""
+        return self.prompt.own_tokens + self.readout.depth
 
     @property
     def value_type(self) -> np.dtype[np.generic]:
@@ -75,31 +89,60 @@ class CompiledCall:
         )
 
     def decode(self, logits: Float32) -> Answers:
-        """Answers of the asks with these logits, [A, N]."""
+        """Answers of the asks with these logits, [A * reads, N]; a read-out of several steps has its own `advance`."""
+        if isinstance(self.readout, TrieTreeReadout):
+            return self._decode_tree(self.readout, logits)
         if isinstance(self.readout, LettersReadout):
             probabilities = self.readout.probabilities(logits)
             return Answers(probabilities.argmax(axis=1).astype(np.int16), probabilities)
+        assert isinstance(self.readout, TrueFalseReadout)
         margins = self.readout.margins(logits)
         if isinstance(self.planned.call, AiScore):
             return Answers(sigmoid(margins))
         return Answers((margins > 0).astype(np.int8))
 
+    def _decode_tree(self, readout: TrieTreeReadout, logits: Float32) -> Answers:
+        entries = readout.entries(logits)
+        wanted = isinstance(self.planned.call, AiClassify) and self.planned.call.probabilities
+        shares = readout.program.probabilities(entries) if wanted else None
+        return Answers(readout.program.choose(entries).astype(np.int16), shares)
+
 
 def compile_call(planned: PlannedCall, tokenizer: Tokenizer, traits: ModelTraits) -> CompiledCall:
     """Prompt pieces and read-out of a call: asked of single rows, or of pairs where the plan names anchor slots."""
     encode = piece_encoder(tokenizer)
-    readout = make_readout(planned, encode, traits)
+    readout = make_readout(planned, tokenizer, traits)
     letters = readout.letters if isinstance(readout, LettersReadout) else None
     build = build_pair_prompt if planned.anchors else build_prompt
     return CompiledCall(planned, build(planned, encode, letters=letters, markers=traits.markers), readout)
 
 
-def make_readout(planned: PlannedCall, encode: Encode, traits: ModelTraits) -> TrueFalseReadout | LettersReadout:
-    """The read-out that the plan names."""
-    call = planned.call
-    if isinstance(call, AiClassify):
+def make_readout(planned: PlannedCall, tokenizer: Tokenizer, traits: ModelTraits) -> Readout:
+    """The read-out that the plan names.
+
+    Raises
+    ------
+    CallError
+        The call's labels or options rule it out with this model.
+    """
+    call, encode = planned.call, piece_encoder(tokenizer)
+    if not isinstance(call, AiClassify):
+        return TrueFalseReadout.of(encode, pooling=traits.pooling, temperature=traits.temperature, bias=traits.bias)
+    if planned.scoring == "letters":
         return LettersReadout.of(encode, len(call.labels))
-    return TrueFalseReadout.of(encode, pooling=traits.pooling, temperature=traits.temperature, bias=traits.bias)
+    if planned.scoring == "trie_tree":
+        return TrieTreeReadout.of(LabelTokens.of(tokenizer, call.labels))
+    if planned.scoring == "trie_decode" and call.probabilities:
+        raise CallError(
+            f"scoring='trie_decode' of the classification of {call.columns[0]!r} follows one path and gives no "
+            "probabilities; use scoring='trie_tree' or 'letters', or leave out probabilities=True"
+        )
+    if planned.scoring == "trie_decode":
+        return TrieDecodeReadout.of(LabelTokens.of(tokenizer, call.labels))
+    raise CallError(
+        f"scoring={planned.scoring!r} needs a model that was trained for it, which this one was not; "
+        "use scoring='auto', 'letters', 'trie_decode' or 'trie_tree'"
+    )
 
 
 def piece_encoder(tokenizer: Tokenizer) -> Encode:

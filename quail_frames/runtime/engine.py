@@ -5,15 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 
-from quail_frames.errors import CallError, QuailFramesError
-from quail_frames.plan.calls import AiCall, AiClassify
+from quail_frames.errors import QuailFramesError
+from quail_frames.plan.calls import AiCall
 from quail_frames.plan.physical import Chain, PairJoin, PlannedCall
-from quail_frames.runtime.compiled import CompiledCall, compile_call, piece_encoder
+from quail_frames.runtime.compiled import CompiledCall, compile_call
 from quail_frames.runtime.kv.memory import Memory
 from quail_frames.runtime.kv.pages import PAGE
 from quail_frames.runtime.loading import Dtype, open_model
@@ -21,11 +19,10 @@ from quail_frames.runtime.operators.candidates import AnchorBatch
 from quail_frames.runtime.operators.chain import ChainOperator
 from quail_frames.runtime.operators.pairs import PairOperator
 from quail_frames.runtime.report import RunReport
+from quail_frames.runtime.resolve import resolve_call
 from quail_frames.runtime.scheduler import Scheduler
-from quail_frames.runtime.tokens.layouts import QUESTION_FIRST_FROM, build_prompt
 
 DEFAULT_MODEL = "smollm2-135m"
-UNKNOWN_SELECTIVITY = 0.2
 
 
 class Engine:
@@ -77,6 +74,7 @@ class Engine:
         self.identity = opened.identity
         self.tokenizer = opened.tokenizer
         self.traits = opened.traits
+        self._shape = opened.shape
         self.max_length = min(max_length or opened.context_length, opened.context_length)
         self._model = opened.model
         budget = opened.default_kv_bytes if kv_budget is None else kv_budget
@@ -106,19 +104,13 @@ class Engine:
 
         `inputs` number the operator's columns for each slot; `anchors` are the slots of the
         anchor side where the call is asked of pairs.
+
+        Raises
+        ------
+        CallError
+            An option that the call's columns or labels, or this model, rule out.
         """
-        scoring: Any = "true_false"
-        if isinstance(call, AiClassify):
-            scoring = "letters" if call.scoring in ("auto", "by_cost") else call.scoring
-        selectivity = UNKNOWN_SELECTIVITY if call.selectivity is None else call.selectivity
-        planned = PlannedCall(call, inputs, "document_first", scoring, selectivity, anchors)
-        if len(inputs) > 1:
-            if call.layout == "question_first":
-                raise CallError(f"{call.kind} reads {len(inputs)} columns; layout='question_first' takes one")
-            return planned
-        if call.layout == "question_first" or (call.layout == "auto" and self._is_wordy(planned)):
-            return replace(planned, layout="question_first")
-        return planned
+        return resolve_call(call, inputs, anchors, self.tokenizer, self.traits, self._shape)
 
     def compile(self, planned: PlannedCall) -> CompiledCall:
         """The call's prompt pieces and read-out for this model."""
@@ -169,10 +161,6 @@ class Engine:
         """The query that this report counts is over: free the documents that its plans retained."""
         with self._lock:
             self.memory.end(report)
-
-    def _is_wordy(self, planned: PlannedCall) -> bool:
-        encode = piece_encoder(self.tokenizer)
-        return build_prompt(planned, encode, markers=self.traits.markers).own_tokens >= QUESTION_FIRST_FROM
 
     def _check_open(self) -> None:
         if self.closed:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from quail_frames.cost import devices
 from quail_frames.cost.budgets import budgets
-from quail_frames.cost.shapes import shape
+from quail_frames.cost.shapes import SHAPES, ModelShape, shape
 from quail_frames.runtime.compiled import ModelTraits, Tokenizer
 from quail_frames.runtime.oracle import NullModel, OracleModel
 from quail_frames.runtime.scheduler import Model
@@ -26,6 +26,8 @@ class OpenedModel:
     model: Model
     tokenizer: Tokenizer
     traits: ModelTraits
+    shape: ModelShape
+    """What `auto` label scoring is chosen by."""
     identity: str
     context_length: int
     kv_bytes_per_token: int
@@ -53,6 +55,7 @@ def _open_simulated(name: str, device_name: str) -> OpenedModel:
         SimulatedModel(model, place),
         OracleTokenizer(),
         ModelTraits(),
+        model,
         identity=f"simulated {model.name} {place.name}",
         context_length=1 << 17,
         kv_bytes_per_token=int(model.kv_bytes_per_token),
@@ -67,6 +70,7 @@ def _open_oracle(device: str) -> OpenedModel:
         model,
         OracleTokenizer(),
         ModelTraits(),
+        SHAPES["smollm2-135m"],
         identity="null" if device == "null" else "oracle",
         context_length=1 << 17,
         kv_bytes_per_token=8,

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from quail_frames.cost.shapes import ModelShape
 from quail_frames.runtime.attention import KvArena, TreeAttention
 from quail_frames.runtime.batch import Batch, Float32, Read
 from quail_frames.runtime.compiled import ModelTraits
@@ -71,6 +72,7 @@ def open_torch_model(name: str, *, device: str, dtype: Dtype) -> OpenedModel:
         TorchModel(decoder),
         loaded.tokenizer,
         _traits(loaded),
+        _shape(loaded),
         identity=f"{loaded.identity} {decoder.dtype}",
         context_length=loaded.spec.context_length,
         kv_bytes_per_token=per_token,
@@ -92,6 +94,23 @@ def _traits(loaded: LoadedModel) -> ModelTraits:
     spec = loaded.spec
     markers = Markers(spec.before_preamble, spec.after_cue, spec.bos_id)
     return ModelTraits(markers, spec.pooling, spec.temperature, spec.bias)
+
+
+def _shape(loaded: LoadedModel) -> ModelShape:
+    config = loaded.decoder.config
+    return ModelShape(
+        loaded.name,
+        config.num_layers,
+        config.hidden_size,
+        config.num_heads,
+        config.num_kv_heads,
+        config.head_dim,
+        config.intermediate_size,
+        config.vocab_size,
+        config.tie_word_embeddings,
+        config.qk_norm,
+        config.attention_bias,
+    )
 
 
 def _physical_memory() -> int:

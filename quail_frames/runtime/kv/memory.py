@@ -82,9 +82,13 @@ class Memory:
 
     def fitting(self, lengths: Int64) -> int:
         """How many new contexts of these lengths, taken in order, there is room for; idle ones make room."""
-        pages = np.cumsum(pages_for(lengths))
-        self._free_up(int(pages[-1]) if len(pages) else 0)
-        return int(np.searchsorted(pages, self.contexts.pool.free, side="right"))
+        return self.room_for(pages_for(lengths))
+
+    def room_for(self, pages: Int64) -> int:
+        """How many of these needs of pages, taken in order, can be met; idle contexts make room."""
+        total = np.cumsum(pages)
+        self._free_up(int(total[-1]) if len(total) else 0)
+        return int(np.searchsorted(total, self.contexts.pool.free, side="right"))
 
     def open(self, lengths: Int64) -> Int32:
         """New contexts with room for `lengths` tokens; the caller has asked `fitting`."""

@@ -100,9 +100,9 @@ class ChainOperator:
 
     def accept(self, tag: Asked, logits: Float32) -> None:
         """Answers of one block."""
-        tag.question.accept(tag.units, logits)
-        self._report.asks += len(tag.units)
-        self._report.truncated += int(tag.question.too_long(tag.units).sum())
+        decided = tag.question.accept(self._memory, tag.units, logits)
+        self._report.asks += len(decided)
+        self._report.truncated += int(tag.question.too_long(decided).sum())
 
     def settle(self) -> None:
         """After a batch's answers: judge again the rows that got one."""
@@ -301,7 +301,7 @@ class ChainOperator:
         call = self._calls[number].planned.call
         unit = int(self._units(number, np.zeros(1, dtype=np.int64))[0])
         lane = self.lanes[self._lane_of[number]]
-        tokens = int(lane.value_tokens.data[unit]) + self._calls[number].prompt.own_tokens
+        tokens = int(lane.value_tokens.data[unit]) + self._calls[number].positions
         return overflow_error(call, self.rows.first, tokens, self._limit)
 
 

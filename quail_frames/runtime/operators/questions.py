@@ -11,16 +11,19 @@ import numpy.typing as npt
 from quail_frames.plan.calls import Overflow
 from quail_frames.runtime.batch import Float32, Int32
 from quail_frames.runtime.compiled import CompiledCall
-from quail_frames.runtime.kv.memory import Document
+from quail_frames.runtime.kv.memory import Document, Memory
 from quail_frames.runtime.operators.asks import (
+    ask_tokens,
     context_block,
     cut_asks,
     fresh_asks,
     shared_asks,
-    suffix_asks,
     suffix_block,
+    suffix_tokens,
 )
 from quail_frames.runtime.operators.lane import UNASKED, WAITING, Lane
+from quail_frames.runtime.operators.rounds import Rounds, waiting
+from quail_frames.runtime.readouts.trie_decode import TrieDecodeReadout
 from quail_frames.runtime.report import RunReport
 from quail_frames.runtime.room import Room
 from quail_frames.runtime.tokens.assemble import assemble
@@ -90,15 +93,25 @@ class Question:
         self._limit = limit
         self._retain = retain and self.call.planned.layout == "document_first"
         self._report = report
-        self._resident, self._fresh = UnitQueue(), UnitQueue()
+        self._resident, self._fresh, self._going = UnitQueue(), UnitQueue(), UnitQueue()
         self._shared: int | None = None
         self._instruction = own_tokens(self.call.prompt.instruction)
         self._document_own = own_tokens(self.call.prompt.document)
         self._question_own = own_tokens(self.call.prompt.question)
         self._siblings = [other for other in lane.calls.values() if self._shares_document(other.call)]
+        self._siblings_with_rounds = [
+            other for other in self._siblings if isinstance(other.call.readout, TrieDecodeReadout)
+        ]
         self._shares_instruction = any(
             other.call.prompt.instruction_key == self.call.prompt.instruction_key for other in self._siblings
         )
+        readout = self.call.readout
+        self._longest_tail = int(readout.tails.lengths.max())
+        self.rounds: Rounds | None = None
+        if isinstance(readout, TrieDecodeReadout):
+            self.rounds = Rounds(
+                lane, self.state, readout, self._siblings, self._retain or bool(self.call.planned.anchors)
+            )
 
     @property
     def overflow(self) -> Overflow:
@@ -110,7 +123,8 @@ class Question:
         """About how many tokens the queued asks need."""
         units = self._fresh.peek(PEEK)
         fresh = int(self.lane.value_tokens.data[units].sum()) + len(units) * self.call.prompt.own_tokens
-        return fresh + self._resident.size * (self._instruction + self._question_own)
+        resident = self._resident.size * (self._instruction + self._question_own)
+        return fresh + resident + self._going.size * self._longest_tail
 
     @property
     def question_first(self) -> bool:
@@ -118,19 +132,20 @@ class Question:
         return self.call.planned.layout == "question_first"
 
     def too_long(self, units: Int64) -> npt.NDArray[np.bool_]:
-        """Units whose prompt is longer than the model's context."""
-        return self.lane.value_tokens.data[units] + self.call.prompt.own_tokens > self._limit
+        """Units whose prompt and answer are longer than the model's context."""
+        return self.lane.value_tokens.data[units] + self.call.positions > self._limit
 
     def push(self, units: Int64) -> None:
         """Units that want an answer."""
         self.state.state.data[units] = WAITING
-        resident = (self.lane.context.data[units] >= 0) & (not self.question_first)
-        self._resident.push(units[resident])
-        self._fresh.push(units[~resident])
+        if self.rounds is not None:
+            self.rounds.reach()
+        self._queue(units)
 
     def fill_resident(self, room: Room) -> None:
-        """Asks on resident documents."""
-        cost = self._instruction + self._question_own
+        """Further rounds, then asks on resident documents."""
+        self._fill_going(room)
+        cost = self._instruction + self._question_own + self._longest_tail
         while self._resident.size:
             units = self._resident.peek(max(room.left // cost, 1 if room.empty else 0))
             if not len(units):
@@ -161,24 +176,60 @@ class Question:
             fill = self._fill_alike if alike[0] else self._fill_documents
             fill(room, units)
 
-    def accept(self, units: Int64, logits: Float32) -> None:
-        """Answers of the units' asks."""
-        self.state.store(units, self.call.decode(logits))
+    def accept(self, memory: Memory, units: Int64, logits: Float32) -> Int64:
+        """Take in the logits of the units' asks; returns the units that they decide."""
+        if self.rounds is None:
+            self.state.store(units, self.call.decode(logits))
+            return units
+        decided = self.rounds.advance(units, logits)
+        self.rounds.finish(memory, units[decided])
+        undecided = units[~decided]
+        kept = self.rounds.contexts(undecided) >= 0
+        self._going.push(undecided[kept])
+        self._queue(undecided[~kept])
+        return units[decided]
 
     def close(self) -> list[int]:
         """Contexts that the question itself holds."""
-        return [] if self._shared is None else [self._shared]
+        own = [] if self._shared is None else [self._shared]
+        return own if self.rounds is None else [*own, *self.rounds.close()]
 
     @property
     def instruction_number(self) -> int:
         """Which instruction a context holds after its document, as the lane numbers them."""
         return self.lane.instruction_numbers[self.call.prompt.instruction_key]
 
+    def _queue(self, units: Int64) -> None:
+        """Units to be asked on their resident document, or with their whole prompt."""
+        resident = self._askable_on_resident(units)
+        self._resident.push(units[resident])
+        self._fresh.push(units[~resident])
+
+    def _askable_on_resident(self, units: Int64) -> npt.NDArray[np.bool_]:
+        """The document is there, and need not be cut for this call."""
+        resident = (self.lane.context.data[units] >= 0) & (not self.question_first)
+        return resident & ~self.too_long(units)
+
+    def _steps(self, units: Int64) -> Int64:
+        return np.zeros(len(units), dtype=np.int64) if self.rounds is None else self.rounds.steps.data[units]
+
+    def _prompt_tokens(self, units: Int64) -> Int64:
+        """Tokens of the units' whole prompts, with what the read-out feeds after them."""
+        tails = self.call.readout.tails.lengths[self._steps(units)]
+        return self.lane.value_tokens.data[units] + self.call.prompt.own_tokens + tails
+
+    def _fill_going(self, room: Room) -> None:
+        if self.rounds is not None and self._going.size:
+            units = self._going.peek(max(room.left // self._longest_tail, 1 if room.empty else 0))
+            if len(units):
+                self._going.drop(len(units))
+                room.add(self.rounds.asks(room.memory, units), Asked(self, units))
+
     def _requeue_resident(self, room: Room) -> None:
         """A unit that waited for two calls may have become resident through the other one."""
         units = self._fresh.peek(PEEK)
-        resident = self.lane.context.data[units] >= 0
-        if resident.any() and not self.question_first:
+        resident = self._askable_on_resident(units)
+        if resident.any():
             self._fresh.put_back(len(units), units[~resident])
             self._resident.push(units[resident])
             self.fill_resident(room)
@@ -188,67 +239,86 @@ class Question:
         return same and other is not self.call and not self.question_first
 
     def _add_suffixes(self, room: Room, units: Int64, with_instruction: bool) -> None:
-        commit = False
-        if with_instruction and self._shares_instruction:
-            bare = self.lane.instruction.data[units] < 0
-            commit = bool(bare.all()) and self._room_for_instruction(room, units)
-        block = suffix_asks(self.lane, self.call, units, with_instruction, commit)
-        if commit:
-            self.lane.instruction.data[units] = self.instruction_number
+        tokens = suffix_tokens(self.lane, self.call, units, self._steps(units), with_instruction)
+        prefix = self.lane.document_tokens.data[units] + (0 if with_instruction else self._instruction)
+        if self.rounds is not None:
+            keep = self.rounds.keep_suffixes(room.memory, units, prefix, tokens.lengths)
+            leaves = self._shares_instruction or not with_instruction
+            self.lane.instruction.data[units[keep > 0]] = self.instruction_number if leaves else -1
+        else:
+            commit = with_instruction and self._shares_instruction and self._room_for_instruction(room, units)
+            keep = np.full(len(units), self._instruction if commit else 0, dtype=np.int64)
+        block = suffix_block(self.call, self.lane.context.data[units], prefix, tokens, keep)
         room.add(block, Asked(self, units))
 
     def _room_for_instruction(self, room: Room, units: Int64) -> bool:
+        """Leave the instruction behind the documents, unless something else is kept or being kept there."""
+        taken = (self.lane.instruction.data[units] >= 0) | waiting(self._siblings_with_rounds, units)
+        if taken.any():
+            return False
         contexts = self.lane.context.data[units]
         lengths = self.lane.document_tokens.data[units] + self._instruction
-        return room.memory.extend(contexts, lengths)
+        if not room.memory.extend(contexts, lengths):
+            return False
+        self.lane.instruction.data[units] = self.instruction_number
+        return True
 
     def _fill_cut(self, room: Room, units: Int64) -> None:
         if room.fitting(np.full(1, self._limit)):
             self._fresh.drop(1)
-            room.add(cut_asks(self.lane, self.call, units, self._limit), Asked(self, units))
+            room.add(cut_asks(self.lane, self.call, units, self._steps(units), self._limit), Asked(self, units))
 
     def _fill_shared(self, room: Room, units: Int64) -> None:
         own = self._instruction
-        if self._shared is None and room.memory.fitting(np.array([own])):
+        opened = self._shared is None and room.memory.fitting(np.array([own])) > 0
+        if opened:
             self._shared = int(room.memory.open(np.array([own]))[0])
             tokens = assemble(self.call.prompt.instruction, {}, 1)
             room.add(context_block(self._shared, tokens), None)
         if self._shared is None:
             self._fill_documents(room, units)
             return
-        lengths = self.lane.value_tokens.data[units] + self.call.prompt.own_tokens - own
-        count = room.fitting(lengths) or int(len(room.blocks) == 1)
+        lengths = self._prompt_tokens(units) - own
+        count = room.fitting(lengths) or int(opened and len(room.blocks) == 1)
         if count:
             self._fresh.drop(count)
-            units = units[:count]
-            room.add(shared_asks(self.lane, self.call, units, self._shared, own), Asked(self, units))
+            self._add_shared(room, units[:count], self._shared)
+
+    def _add_shared(self, room: Room, units: Int64, shared: int) -> None:
+        own, steps = self._instruction, self._steps(units)
+        forks = np.full(len(units), -1, dtype=np.int32)
+        if self.rounds is not None:
+            forks = self.rounds.fork(room.memory, units, shared, own, self._prompt_tokens(units))
+        room.add(shared_asks(self.lane, self.call, units, steps, shared, own, forks), Asked(self, units))
 
     def _fill_documents(self, room: Room, units: Int64) -> None:
-        lengths = self.lane.value_tokens.data[units] + self.call.prompt.own_tokens
-        units = units[: room.fitting(lengths)]
+        units = units[: room.fitting(self._prompt_tokens(units))]
         if not len(units):
             return
-        document = lengths[: len(units)] - self.call.prompt.own_tokens + self._document_own
+        document = self.lane.value_tokens.data[units] + self._document_own
         kept = document + (self._instruction if self._shares_instruction else 0)
         wanted = self._still_wanted(units)
         kept = np.where(wanted & ~room.memory.can_hold(kept), 0, np.where(wanted, kept, 0))
         units, kept = self._wait_for_memory(room, units, kept)
         if not len(units):
             return
+        if self.rounds is not None and not self.question_first:
+            kept = self.rounds.keep_fresh(room.memory, units, kept, self._prompt_tokens(units))
         contexts = np.full(len(units), -1, dtype=np.int64)
         holding = np.flatnonzero(kept)
         contexts[holding] = room.memory.open(kept[holding])
         if not self.question_first:
             self._note_resident(units, contexts, document[: len(units)])
         self._fresh.drop(len(units))
-        room.add(fresh_asks(self.lane, self.call, units, contexts, kept), Asked(self, units))
+        asks = fresh_asks(self.lane, self.call, units, self._steps(units), contexts, kept)
+        room.add(asks, Asked(self, units))
 
     def _fill_alike(self, room: Room, units: Int64) -> None:
         """Documents that may begin like another, or that come back later: one by one, each on what is resident."""
         pieces = (*self.call.prompt.instruction, *self.call.prompt.question)
         instruction = self._instruction if self._shares_instruction else 0
         units = units[:ALIKE_AT_ONCE]
-        suffixes = assemble(pieces, self.lane.values_of(units), len(units))
+        suffixes = ask_tokens(self.call, pieces, self.lane.values_of(units), self._steps(units))
         asked: list[tuple[int, int, int, Int32, Int32]] = []
         left = room.left
         rows = zip(units.tolist(), self.lane.documents_of(units).lists(), suffixes.lists(), strict=True)
@@ -274,6 +344,8 @@ class Question:
         self._fresh.drop(len(units))
         self._note_resident(units, contexts, lengths)
         keep = lengths + instruction - prefixes
+        if self.rounds is not None:
+            keep = self.rounds.keep_admitted(room.memory, units, contexts, prefixes, keep, tails.lengths)
         room.add(suffix_block(self.call, contexts, prefixes, tails, keep), Asked(self, units))
 
     def _note_resident(self, units: Int64, contexts: Int64, documents: Int64) -> None:

@@ -10,12 +10,13 @@ import numpy as np
 
 from quail_frames.errors import CallError
 from quail_frames.runtime.batch import Float32, Int32, ReadoutSpec
+from quail_frames.runtime.readouts.one_row import OneRow
 from quail_frames.runtime.readouts.true_false import Float64
 from quail_frames.runtime.tokens.layouts import Encode
 
 
 @dataclass(frozen=True, eq=False)
-class LettersReadout:
+class LettersReadout(OneRow):
     """Tokens of `" " + letter`, in label order."""
 
     spec: ReadoutSpec
@@ -23,21 +24,35 @@ class LettersReadout:
 
     @staticmethod
     def of(encode: Encode, labels: int) -> LettersReadout:
-        """A..Z, a..z, then two-letter names, as far as each is one token of the model."""
-        names, ids = [], []
-        for name in (*ascii_uppercase, *ascii_lowercase, *map("".join, product(ascii_uppercase, repeat=2))):
-            tokens: Int32 = encode(" " + name)
-            if len(tokens) == 1 and int(tokens[0]) not in ids:
-                names.append(name)
-                ids.append(int(tokens[0]))
-            if len(names) == labels:
-                return LettersReadout(ReadoutSpec(np.array(ids, dtype=np.int32)), tuple(names))
-        raise CallError(
-            f"this model has one-token letters for {len(names)} labels, not for {labels}; use scoring='trie_tree'"
-        )
+        """The read-out of so many labels.
+
+        Raises
+        ------
+        CallError
+            The model has not enough one-token letters.
+        """
+        letters = letter_tokens(encode, labels)
+        if len(letters) < labels:
+            raise CallError(
+                f"scoring='letters' has one-token letters for {len(letters)} labels with this model, not for {labels}; "
+                "use scoring='trie_tree' or 'trie_decode'"
+            )
+        return LettersReadout(ReadoutSpec(np.array(list(letters.values()), dtype=np.int32)), tuple(letters))
 
     def probabilities(self, logits: Float32) -> Float64:
         """Softmax over the letters, [A, labels]."""
         shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
         weights = np.exp(shifted)
         return weights / weights.sum(axis=1, keepdims=True)
+
+
+def letter_tokens(encode: Encode, most: int) -> dict[str, int]:
+    """Up to `most` letters with their tokens: A..Z, a..z, then two letters, as far as each is one token of its own."""
+    found: dict[str, int] = {}
+    for name in (*ascii_uppercase, *ascii_lowercase, *map("".join, product(ascii_uppercase, repeat=2))):
+        if len(found) == most:
+            break
+        tokens: Int32 = encode(" " + name)
+        if len(tokens) == 1 and int(tokens[0]) not in found.values():
+            found[name] = int(tokens[0])
+    return found

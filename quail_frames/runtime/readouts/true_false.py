@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from quail_frames.errors import ModelError
 from quail_frames.runtime.batch import Float32, Int32, ReadoutSpec
+from quail_frames.runtime.readouts.one_row import OneRow
 from quail_frames.runtime.tokens.layouts import Encode
 
 Float64 = npt.NDArray[np.float64]
@@ -17,7 +18,7 @@ FALSE_TEXTS = ("FALSE", " FALSE", "False", " False")
 
 
 @dataclass(frozen=True, eq=False)
-class TrueFalseReadout:
+class TrueFalseReadout(OneRow):
     """First tokens of TRUE, True, FALSE, False, with and without a leading space.
 
     score = sigmoid((pool(TRUE logits) - pool(FALSE logits)) / temperature + bias), where

@@ -43,6 +43,6 @@ class OracleTokenizer:
         return Ragged(codes[~dropped], kept_before[offsets])
 
     def decode(self, ids: Int32) -> str:
-        """The text of these tokens."""
+        """The text of these tokens; bytes that are no character become U+FFFD."""
         parts = [b" " + bytes([code - AFTER_SPACE]) if code >= AFTER_SPACE else bytes([code]) for code in ids.tolist()]
-        return b"".join(parts).decode()
+        return b"".join(parts).decode(errors="replace")
