@@ -16,6 +16,7 @@ from quail_frames.errors import (
     PlanError,
     QuailFramesError,
     QuailFramesWarning,
+    SqlError,
 )
 
 try:
@@ -33,11 +34,15 @@ else:
     from quail_frames.lazy.expressions import ai_score as ai_score
     from quail_frames.lazy.frame import LazyFrame as LazyFrame
     from quail_frames.lazy.frame import lazy as _lazy
+    from quail_frames.sql import sql as _sql
 
-    lazy = _lazy  # the function: shadows the subpackage of that name, which stays importable
+    # The functions: they shadow the subpackages of those names, which stay importable.
+    lazy = _lazy
+    sql = _sql
 
     _FRONT_END = (
         "LazyFrame",
+        "SQLContext",
         "ai_classify",
         "ai_if",
         "ai_score",
@@ -45,14 +50,20 @@ else:
         "configure",
         "default_engine",
         "lazy",
+        "sql",
         "use_engine",
     )
 
 if TYPE_CHECKING:
     from quail_frames.runtime.engine import Engine
     from quail_frames.runtime.report import RunReport
+    from quail_frames.sql.context import SQLContext as SQLContext
 
-_RUNTIME = {"Engine": "quail_frames.runtime.engine", "RunReport": "quail_frames.runtime.report"}
+_ON_USE = {
+    "Engine": "quail_frames.runtime.engine",
+    "RunReport": "quail_frames.runtime.report",
+    "SQLContext": "quail_frames.sql.context",
+}
 
 __all__ = [
     "CallError",
@@ -64,12 +75,13 @@ __all__ = [
     "QuailFramesError",
     "QuailFramesWarning",
     "RunReport",
+    "SqlError",
     *_FRONT_END,
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """The runtime's names, imported when first used: they load torch."""
-    if name in _RUNTIME:
-        return getattr(import_module(_RUNTIME[name]), name)
+    """Names imported when first used: the runtime's load torch, the SQL context loads sqlglot."""
+    if name in _ON_USE:
+        return getattr(import_module(_ON_USE[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

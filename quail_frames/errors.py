@@ -24,6 +24,22 @@ class PlanError(QuailFramesError, ValueError):
     """A query cannot be planned as written."""
 
 
+class SqlError(QuailFramesError, ValueError):
+    """SQL text that cannot be planned as written; nothing of it has run.
+
+    Attributes
+    ----------
+    problems
+        Every problem found, as (line, column, what is wrong and what to write instead); both count from 1.
+    """
+
+    def __init__(self, problems: list[tuple[int, int, str]]) -> None:
+        self.problems = tuple(sorted(set(problems)))
+        lines = [f"line {line}, column {column}: {message}" for line, column, message in self.problems]
+        several = f"this query has {len(lines)} problems\n  "
+        super().__init__(lines[0] if len(lines) == 1 else several + "\n  ".join(lines))
+
+
 class ModelError(QuailFramesError, RuntimeError):
     """A model cannot be found, fetched, read or run."""
 
