@@ -127,10 +127,17 @@ def in_order(frame: LazyFrame, node: Any, names: Names) -> LazyFrame:
 
 
 def _sorted(frame: LazyFrame, keys: Sequence[pl.Expr], order: exp.Order) -> LazyFrame:
-    descending = [bool(each.args.get("desc")) for each in order.expressions]
-    nulls_last = [not each.args.get("nulls_first") for each in order.expressions]
+    options = {
+        "descending": [bool(each.args.get("desc")) for each in order.expressions],
+        "nulls_last": [not each.args.get("nulls_first") for each in order.expressions],
+    }
     with errors_at(order):
-        return frame.sort(list(keys), descending=descending, nulls_last=nulls_last)
+        return frame.sort(list(keys), **{name: _shortest(flags) for name, flags in options.items() if any(flags)})
+
+
+def _shortest(flags: list[bool]) -> bool | list[bool]:
+    """One flag where all keys have the same, as one would write it."""
+    return flags if len(set(flags)) > 1 else flags[0]
 
 
 def sliced(frame: LazyFrame, node: Any) -> LazyFrame:

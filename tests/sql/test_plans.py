@@ -157,7 +157,7 @@ QUERIES: dict[str, Query] = {
         "snowflake",
         "SELECT * FROM reviews WHERE AI_FILTER(PROMPT('Is {0} good?', review)) ORDER BY LENGTH(review), id "
         "LIMIT 2 OFFSET 2",
-        lambda r, a: r.ai_filter(GOOD).sort(pl.col("review").str.len_chars(), "id").slice(2, 2),
+        lambda r, a: r.ai_filter(GOOD).sort(pl.col("review").str.len_chars(), "id", nulls_last=True).slice(2, 2),
     ),
     "distinct values of passing rows": (
         "bigquery",
@@ -171,20 +171,26 @@ QUERIES: dict[str, Query] = {
         lambda r, a: (
             r.group_by(qf.ai_classify("review", LABELS).alias("topic"))
             .agg(pl.len().alias("n"))
-            .sort("n", "topic", descending=[True, False])
+            .sort("n", "topic", descending=[True, False], nulls_last=[False, True])
         ),
     ),
     "passing counts a group, ordered": (
         "bigquery",
         "SELECT movie, COUNT(*) AS n FROM reviews WHERE AI.IF(('Is ', review, ' good?')) GROUP BY movie "
         "HAVING n >= 1 ORDER BY n DESC, movie",
-        lambda r, a: r.ai_filter(GOOD).group_by("movie").agg(n=pl.len()).filter(pl.col("n") >= 1).sort("n", "movie"),
+        lambda r, a: (
+            r.ai_filter(GOOD)
+            .group_by("movie")
+            .agg(n=pl.len())
+            .filter(pl.col("n") >= 1)
+            .sort("n", "movie", descending=[True, False], nulls_last=[True, False])
+        ),
     ),
     "the mean score of each group": (
         "snowflake",
         "SELECT movie, AVG(AI_SCORE(PROMPT('Is {0} good?', review))) AS mean FROM reviews GROUP BY movie "
         "ORDER BY movie",
-        lambda r, a: r.group_by("movie").agg(qf.ai_score(GOOD).mean().alias("mean")).sort("movie"),
+        lambda r, a: r.group_by("movie").agg(qf.ai_score(GOOD).mean().alias("mean")).sort("movie", nulls_last=True),
     ),
     "CASE on an answer": (
         "snowflake",
