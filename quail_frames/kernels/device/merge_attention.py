@@ -16,6 +16,17 @@ from quail_frames.kernels.quantize import GROUP
 
 
 @triton.jit
+def _shares(lse_a, lse_b, head, inside):
+    """What each part's output counts for in the union."""
+    a = tl.load(lse_a + head, mask=inside, other=0.0)
+    b = tl.load(lse_b + head, mask=inside, other=0.0)
+    top = tl.maximum(tl.maximum(a, b), -3.0e38)  # both empty: 0 / tiny, not NaN
+    a, b = tl.exp(a - top), tl.exp(b - top)
+    total = tl.maximum(a + b, 1.2e-38)
+    return a / total, b / total
+
+
+@triton.jit
 def _merge_attention(
     out_a,
     lse_a,
@@ -33,16 +44,15 @@ def _merge_attention(
     group = tl.program_id(1) * GROUPS + tl.arange(0, GROUPS)
     column = group[:, None] * 128 + tl.arange(0, 128)[None, :]
     inside = column < features
-    head = row * heads + column // HEAD_DIM
-    a = tl.load(lse_a + head, mask=inside, other=0.0)
-    b = tl.load(lse_b + head, mask=inside, other=0.0)
-    top = tl.maximum(tl.maximum(a, b), -3.0e38)  # both empty: weights 0 / tiny, not NaN
-    weight_a = tl.exp(a - top)
-    weight_b = tl.exp(b - top)
-    total = tl.maximum(weight_a + weight_b, 1.2e-38)
+    if HEAD_DIM % 128 == 0:
+        # A group lies inside one head: two log-sum-exps for 128 values.
+        weight_a, weight_b = _shares(lse_a, lse_b, row * heads + group * 128 // HEAD_DIM, group * 128 < features)
+        weight_a, weight_b = weight_a[:, None], weight_b[:, None]
+    else:
+        weight_a, weight_b = _shares(lse_a, lse_b, row * heads + column // HEAD_DIM, inside)
     place = row * features + column
-    x = tl.load(out_a + place, mask=inside, other=0.0).to(tl.float32) * (weight_a / total)
-    x += tl.load(out_b + place, mask=inside, other=0.0).to(tl.float32) * (weight_b / total)
+    x = tl.load(out_a + place, mask=inside, other=0.0).to(tl.float32) * weight_a
+    x += tl.load(out_b + place, mask=inside, other=0.0).to(tl.float32) * weight_b
     if QUANTIZE:
         store_quantized(x, merged, scales, row, features, column, inside, group)
     else:
