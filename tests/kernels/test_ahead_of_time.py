@@ -41,6 +41,7 @@ def check(kernel: dict[str, Any]) -> None:
         assert kernel["tensor_core"] == FP8_DOT[kernel["capability"]], kernel
 
 
+@pytest.mark.timeout(900)
 def test_hopper_multiplies_on_warp_groups() -> None:
     kernels = compiled(90, "block_scaled_matmul fp8", "prefix_attention bf16")
     assert {kernel["tensor_core"] for kernel in kernels} == {"QGMMA", "HGMMA"}
