@@ -5,10 +5,15 @@ from __future__ import annotations
 import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 import quail_frames as qf
+from quail_frames.lazy.execute import Run, run_plan
+from quail_frames.optimizer.rules import RULES, Rule, optimize
+from quail_frames.optimizer.rules.place_calls import place_calls
 from tests.support.pipelines import Step, frames, pipelines
+from tests.support.reference_engine import ReferenceEngine
 
 FIXTURE = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
@@ -29,6 +34,20 @@ def test_rows_order_and_types_are_those_of_plain_polars(
     plain = steps(frame)
     assert query.collect_schema() == plain.schema
     same(query.collect(), plain)
+
+
+@settings(max_examples=30, suppress_health_check=FIXTURE)
+@given(frame=frames(), pipeline=pipelines(), used=st.sets(st.sampled_from(RULES[1:])))
+def test_any_choice_of_rules_gives_the_same(
+    frame: pl.DataFrame, pipeline: tuple[str, Step], used: set[Rule], reference: ReferenceEngine
+) -> None:
+    name, steps = pipeline
+    note(name)
+    query = steps(qf.lazy(frame))
+    plan = optimize(query._plan, (place_calls, *(rule for rule in RULES[1:] if rule in used)))
+    rows = list(run_plan(plan, Run(lambda: reference)))
+    truth = steps(frame)
+    same(pl.concat([truth.clear(), *(each.select(truth.columns) for each in rows)]), truth)
 
 
 @settings(max_examples=20, suppress_health_check=FIXTURE)
