@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -97,6 +98,28 @@ def _versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             found[library] = "not installed"
     return found
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Seconds by the clock, and of processor time of all threads (which a busy machine inflates less)."""
+
+    wall: float = 0.0
+    processor: float = 0.0
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(self.wall + other.wall, self.processor + other.processor)
+
+
+class Watch:
+    """Counts from when it was made."""
+
+    def __init__(self) -> None:
+        self._wall, self._processor = time.perf_counter(), time.process_time()
+
+    def spent(self) -> Spent:
+        """Until now."""
+        return Spent(time.perf_counter() - self._wall, time.process_time() - self._processor)
 
 
 def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], caption: str) -> None:

@@ -5,16 +5,15 @@ Both sides run the same weights, token ids, dtype and threads, chunk by chunk in
 
 from __future__ import annotations
 
-import time
 from argparse import Namespace
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from benchmarks import data
-from benchmarks.common import Machine, model_options, show, write
+from benchmarks.common import Machine, Spent, Watch, model_options, show, write
 from benchmarks.export import huggingface_folder
 from benchmarks.prompts import filter_call, row_prompts, token_batch
 from benchmarks.transformers_loop import TransformersLoop
@@ -42,12 +41,12 @@ class Side:
     """What one side did."""
 
     tokens: int = 0
-    seconds: float = 0.0
+    spent: Spent = field(default_factory=Spent)
 
-    def add(self, tokens: int, seconds: float) -> None:
+    def add(self, tokens: int, spent: Spent) -> None:
         """One chunk more."""
         self.tokens += tokens
-        self.seconds += seconds
+        self.spent += spent
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,11 @@ class Result:
 
     @property
     def ratio_seconds(self) -> float:
-        return self.loop.seconds / self.ours.seconds
+        return self.loop.spent.wall / self.ours.spent.wall
+
+    @property
+    def ratio_processor(self) -> float:
+        return self.loop.spent.processor / self.ours.spent.processor
 
 
 def chain_of(calls: list[PlannedCall]) -> Chain:
@@ -77,22 +80,22 @@ def chain_of(calls: list[PlannedCall]) -> Chain:
     return Chain(("text",), (), tuple(calls), tuple(range(len(calls))), None, outputs)
 
 
-def ask_ours(engine: Engine, calls: list[PlannedCall], rows: Ragged) -> tuple[Bool, int, float]:
-    """(answers [calls, rows], tokens computed, seconds)."""
+def ask_ours(engine: Engine, calls: list[PlannedCall], rows: Ragged) -> tuple[Bool, int, Spent]:
+    """(answers [calls, rows], tokens computed, time)."""
     report = RunReport()
-    started = time.perf_counter()
+    watch = Watch()
     batches = list(engine.run(chain_of(calls), [token_batch("text", rows)], report))
-    seconds = time.perf_counter() - started
+    spent = watch.spent()
     answers = [np.concatenate([b.column(f"answer_{n}").to_numpy(False) for b in batches]) for n in range(len(calls))]
-    return np.stack(answers).astype(np.bool_), report.fresh_tokens, seconds
+    return np.stack(answers).astype(np.bool_), report.fresh_tokens, spent
 
 
-def ask_loop(loop: TransformersLoop, readout: TrueFalseReadout, prompts: list[Ragged]) -> tuple[np.ndarray, int, float]:
-    """(margins [calls, rows], tokens computed without padding, seconds)."""
-    started = time.perf_counter()
+def ask_loop(loop: TransformersLoop, readout: TrueFalseReadout, prompts: list[Ragged]) -> tuple[np.ndarray, int, Spent]:
+    """(margins [calls, rows], tokens computed without padding, time)."""
+    watch = Watch()
     margins = [readout.margins(loop.logits(each, readout.spec.token_ids)) for each in prompts]
-    seconds = time.perf_counter() - started
-    return np.stack(margins), sum(len(each.values) for each in prompts), seconds
+    spent = watch.spent()
+    return np.stack(margins), sum(len(each.values) for each in prompts), spent
 
 
 def measure(engine: Engine, loop: TransformersLoop, rows: Ragged, chunks: int = CHUNKS) -> Result:
@@ -104,14 +107,14 @@ def measure(engine: Engine, loop: TransformersLoop, rows: Ragged, chunks: int = 
     answers, margins = [], []
 
     def run_ours(part: Ragged) -> None:
-        found, tokens, seconds = ask_ours(engine, calls, part)
+        found, tokens, spent = ask_ours(engine, calls, part)
         answers.append(found)
-        ours.add(tokens, seconds)
+        ours.add(tokens, spent)
 
     def run_loop(part: Ragged) -> None:
-        found, tokens, seconds = ask_loop(loop, readout, [row_prompts(engine, call, part) for call in calls])
+        found, tokens, spent = ask_loop(loop, readout, [row_prompts(engine, call, part) for call in calls])
         margins.append(found)
-        theirs.add(tokens, seconds)
+        theirs.add(tokens, spent)
 
     for number, chosen in enumerate(np.array_split(np.arange(len(rows)), chunks)):
         for side in (run_ours, run_loop) if number % 2 == 0 else (run_loop, run_ours):
@@ -148,16 +151,20 @@ def main(arguments: list[str] | None = None) -> None:
 def report(result: Result, options: Namespace, machine: Machine) -> None:
     """Print the table and write the JSON."""
     sides = {"transformers loop": result.loop, "quail-frames": result.ours}
-    rows = [[name, side.tokens, side.seconds, side.tokens / side.seconds] for name, side in sides.items()]
+    rows = [
+        [name, side.tokens, side.spent.wall, side.tokens / side.spent.wall, side.spent.processor]
+        for name, side in sides.items()
+    ]
     title = f"3 questions x {result.texts} reviews of {result.tokens_of_texts / result.texts:.0f} tokens"
     caption = (
         f"answers agree: {result.agreement:.2%} (largest margin of one that differs: {result.widest_difference:.4f})\n"
         f"{options.model}, {options.dtype}, {options.threads} threads; {machine.line()}"
     )
-    ratios = ["ratio", result.ratio_tokens, result.ratio_seconds, ""]
-    show(title, ["", "tokens", "seconds", "tokens/s"], [*rows, ratios], caption)
+    ratios = ["ratio", result.ratio_tokens, result.ratio_seconds, "", result.ratio_processor]
+    show(title, ["", "tokens", "seconds", "tokens/s", "processor s"], [*rows, ratios], caption)
     settings = {"model": options.model, "dtype": options.dtype, "threads": options.threads}
     figures = {**asdict(result), "ratio_tokens": result.ratio_tokens, "ratio_seconds": result.ratio_seconds}
+    figures["ratio_processor_seconds"] = result.ratio_processor
     write(options.json, {**figures, **settings}, machine)
 
 

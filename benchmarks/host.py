@@ -10,7 +10,6 @@ import cProfile
 import os
 import pstats
 import statistics
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 
@@ -18,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from benchmarks.common import Machine, options, show, write
+from benchmarks.common import Machine, Spent, Watch, options, show, write
 from benchmarks.prompts import classify_call, filter_call, join_call, token_batch, tokenizer_of
 from quail_frames.plan.conditions import Answer
 from quail_frames.plan.physical import AnswerOutput, Chain, PairJoin
@@ -43,16 +42,10 @@ class Rate:
     wall: float
     processor: float
 
-
-class Watch:
-    """Seconds since it was made."""
-
-    def __init__(self) -> None:
-        self._wall, self._processor = time.perf_counter(), time.process_time()
-
-    def rate(self, items: int) -> Rate:
-        """Items by the seconds gone by."""
-        return Rate(items / (time.perf_counter() - self._wall), items / (time.process_time() - self._processor))
+    @staticmethod
+    def of(items: int, spent: Spent) -> Rate:
+        """So many items in this time."""
+        return Rate(items / spent.wall, items / spent.processor)
 
 
 def random_lists(rows: int, tokens: int, seed: int) -> Ragged:
@@ -76,7 +69,7 @@ def join_pairs(engine: Engine) -> Rate:
     watch = Watch()
     found = sum(batch.num_rows for batch in engine.join(plan, [anchors], partners))
     assert 0 < found < ANCHORS * PARTNERS
-    return watch.rate(ANCHORS * PARTNERS)
+    return Rate.of(ANCHORS * PARTNERS, watch.spent())
 
 
 def filter_documents(engine: Engine) -> Rate:
@@ -86,7 +79,7 @@ def filter_documents(engine: Engine) -> Rate:
     watch = Watch()
     found = sum(batch.num_rows for batch in engine.run(plan, batches))
     assert 0 < found < DOCUMENTS
-    return watch.rate(DOCUMENTS)
+    return Rate.of(DOCUMENTS, watch.spent())
 
 
 def classifications(engine: Engine) -> Rate:
@@ -97,7 +90,7 @@ def classifications(engine: Engine) -> Rate:
     watch = Watch()
     found = sum(batch.num_rows for batch in engine.run(plan, batches))
     assert found == CLASSIFIED
-    return watch.rate(CLASSIFIED)
+    return Rate.of(CLASSIFIED, watch.spent())
 
 
 MEASURES: dict[str, Callable[[Engine], Rate]] = {

@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.common import Spent
 from benchmarks.peers.side import Asked, Prompts
 
 WORKER = Path(__file__).with_name("vllm_worker.py")
@@ -98,13 +99,13 @@ class Peer:
     def ask(self, prompts: Prompts) -> Asked:
         """The most likely answer of each prompt."""
         if not len(prompts):
-            return Asked(np.zeros(0, dtype=np.int64), 0, 0.0)
+            return Asked(np.zeros(0, dtype=np.int64), 0, Spent())
         reply = self._request("ask", prompts)
         tokens = np.array(reply["tokens"], dtype=np.int64)
         answers = np.zeros(len(prompts), dtype=np.int64)
         for number, choice in enumerate(prompts.choices):
             answers[prompts.which == number] = choice.answer(tokens[prompts.which == number])
-        return Asked(answers, reply["computed"], reply["seconds"])
+        return Asked(answers, reply["computed"], Spent(reply["seconds"], reply["processor_seconds"]))
 
     def gaps(self, prompts: Prompts) -> npt.NDArray[np.float64]:
         """How far the best answer of each prompt is above the second, in logits."""

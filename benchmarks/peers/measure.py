@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.common import Spent
 from benchmarks.minimum import minimum_tokens
 from benchmarks.peers.side import Asks, Outcome, Prompts
 from benchmarks.peers.workloads import Workload
@@ -37,6 +38,8 @@ class Figures:
     ours_seconds: float
     peer_seconds: float
     speedup: float
+    ours_processor_seconds: float
+    peer_processor_seconds: float
     agreement: float
     widest_difference: float
     items: int
@@ -60,12 +63,14 @@ def measure(name: str, chunks: Sequence[Workload], engine: Engine, peer: Peer) -
     differs = [np.flatnonzero(a.answers != b.answers) for a, b in zip(ours, theirs, strict=True)]
     gaps = [doubt(chunk, items, peer) for chunk, items in zip(chunks, differs, strict=True)]
     items = sum(len(outcome.answers) for outcome in ours)
-    ours_seconds, peer_seconds = (sum(outcome.seconds for outcome in side) for side in (ours, theirs))
+    own, other = (sum((outcome.spent for outcome in side), Spent()) for side in (ours, theirs))
     return Figures(
         name=name,
-        ours_seconds=ours_seconds,
-        peer_seconds=peer_seconds,
-        speedup=peer_seconds / ours_seconds,
+        ours_seconds=own.wall,
+        peer_seconds=other.wall,
+        speedup=other.wall / own.wall,
+        ours_processor_seconds=own.processor,
+        peer_processor_seconds=other.processor,
         agreement=1 - sum(map(len, differs)) / items,
         widest_difference=max(gaps),
         items=items,

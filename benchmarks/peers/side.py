@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.common import Spent
 from quail_frames.runtime.compiled import CompiledCall
 from quail_frames.runtime.readouts.letters import LettersReadout
 from quail_frames.runtime.readouts.true_false import TrueFalseReadout
@@ -82,11 +83,11 @@ class Prompts:
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """Answer of each prompt, tokens computed, and seconds."""
+    """Answer of each prompt, tokens computed, and time."""
 
     answers: Int64
     computed: int
-    seconds: float
+    spent: Spent
 
 
 class Asks(Protocol):
@@ -99,15 +100,15 @@ class Asks(Protocol):
 
 @dataclass(eq=False)
 class Outcome:
-    """Answers of a workload's items, tokens computed, and seconds. `needed`: the prompts that had to be asked."""
+    """Answers of a workload's items, tokens computed, and time. `needed`: the prompts that had to be asked."""
 
     answers: Int64
     computed: int = 0
-    seconds: float = 0.0
+    spent: Spent = field(default_factory=Spent)
     needed: list[Prompts] = field(default_factory=list)
 
     def spend(self, asked: Asked) -> Int64:
         """Count an exchange; returns its answers."""
         self.computed += asked.computed
-        self.seconds += asked.seconds
+        self.spent += asked.spent
         return asked.answers

@@ -33,11 +33,12 @@ def ask(llm, request):
     ]
     sampling = [choices[number] for number in request["which"]]
     prompts = prompts_of(request)
-    started = time.perf_counter()
+    started, processor = time.perf_counter(), time.process_time()
     outputs = llm.generate(prompts, sampling, use_tqdm=False)
-    seconds = time.perf_counter() - started
+    seconds, processor_seconds = time.perf_counter() - started, time.process_time() - processor
     return {
         "seconds": seconds,
+        "processor_seconds": processor_seconds,
         "tokens": [output.outputs[0].token_ids[0] for output in outputs],
         "computed": sum(len(output.prompt_token_ids) - (output.num_cached_tokens or 0) for output in outputs),
     }

@@ -5,13 +5,13 @@ A workload is one chunk of a shape. Its items are what is compared: rows kept, p
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
+from benchmarks.common import Watch
 from benchmarks.peers.side import Asks, Choice, Outcome, Prompts
 from benchmarks.prompts import pair_prompts, row_prompts, token_batch
 from quail_frames.plan.conditions import And, Answer
@@ -82,10 +82,10 @@ class FilterChain:
         numbers = tuple(range(len(self.calls)))
         keep = And(tuple(Answer(number) for number in numbers)) if len(numbers) > 1 else Answer(0)
         plan = Chain(("text",), (), tuple(self.calls), numbers, keep, ())
-        started = time.perf_counter()
+        watch = Watch()
         for batch in engine.run(plan, [token_batch("text", self.rows)], report):
             kept[batch.column("row").to_numpy()] = 1
-        return Outcome(kept, report.fresh_tokens, time.perf_counter() - started)
+        return Outcome(kept, report.fresh_tokens, watch.spent())
 
     def theirs(self, peer: Asks) -> Outcome:
         outcome = Outcome(np.zeros(len(self.rows), dtype=np.int64))
@@ -113,15 +113,15 @@ class Classifications:
         report = RunReport()
         outputs = tuple(AnswerOutput(f"label_{number}", number) for number in range(len(self.calls)))
         plan = Chain(("text",), (), tuple(self.calls), tuple(range(len(self.calls))), None, outputs)
-        started = time.perf_counter()
+        watch = Watch()
         batches = list(engine.run(plan, [token_batch("text", self.rows)], report))
-        seconds = time.perf_counter() - started
+        spent = watch.spent()
         columns = []
         for number, call in enumerate(self.calls):
             numbers = {label: place for place, label in enumerate(getattr(call.call, "labels"))}  # noqa: B009
             given = [label for batch in batches for label in batch.column(f"label_{number}").to_pylist()]
             columns.append(np.array([numbers[label] for label in given], dtype=np.int64))
-        return Outcome(np.stack(columns, axis=1).reshape(-1), report.fresh_tokens, seconds)
+        return Outcome(np.stack(columns, axis=1).reshape(-1), report.fresh_tokens, spent)
 
     def theirs(self, peer: Asks) -> Outcome:
         prompts = self._prompts()
@@ -152,14 +152,14 @@ class Joins:
 
     def ours(self, engine: Engine) -> Outcome:
         report, passed = RunReport(), np.arange(len(self.anchors))
-        started = time.perf_counter()
+        watch = Watch()
         if self.keep is not None:
             passed = true_rows(engine, self.keep, self.anchors, report)
         anchors = self.anchors.take(passed)
         sides = zip(self.calls, self.partners, strict=True)
         pairs = [true_pairs(engine, call, anchors, partners, report) for call, partners in sides]
         engine.end(report)
-        return Outcome(self._items(passed, pairs), report.fresh_tokens, time.perf_counter() - started)
+        return Outcome(self._items(passed, pairs), report.fresh_tokens, watch.spent())
 
     def theirs(self, peer: Asks) -> Outcome:
         outcome, passed = Outcome(np.zeros(0, dtype=np.int64)), np.arange(len(self.anchors))
@@ -209,11 +209,11 @@ class SemiJoin:
         report = RunReport()
         plan = PairJoin(("anchor",), ("partner",), self.call, stop="first_true")
         source = [AnchorBatch(token_batch("anchor", self.anchors))]
-        started = time.perf_counter()
+        watch = Watch()
         batches = list(engine.join(plan, source, token_batch("partner", self.partners), report))
-        seconds = time.perf_counter() - started
+        spent = watch.spent()
         matched = np.concatenate([batch.column("matched").to_numpy(zero_copy_only=False) for batch in batches])
-        return Outcome(matched.astype(np.int64), report.fresh_tokens, seconds)
+        return Outcome(matched.astype(np.int64), report.fresh_tokens, spent)
 
     def theirs(self, peer: Asks) -> Outcome:
         """In waves, as our engine asks: the first few partners of every anchor, then twice as many of those left."""

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from benchmarks.common import Spent
 from benchmarks.peers.measure import measure, needed_tokens
 from benchmarks.peers.shapes import SHAPES, Shape
 from benchmarks.peers.side import Asked, Choice, Prompts
@@ -25,7 +26,7 @@ class WholePrompts:
         choices = [prompts.choices[number] for number in prompts.which]
         self.asked += len(prompts)
         answers = [choice.answers[token] for choice, token in zip(choices, tokens, strict=True)]
-        return Asked(np.array(answers, dtype=np.int64), len(prompts.lists.values), 1e-3)
+        return Asked(np.array(answers, dtype=np.int64), len(prompts.lists.values), Spent(1e-3, 1e-3))
 
     def gaps(self, prompts: Prompts) -> npt.NDArray[np.float64]:
         """The best answer's logit over the second's."""
@@ -56,7 +57,7 @@ def test_an_answer_that_differs_is_reported_with_its_gap() -> None:
     class Contrary(WholePrompts):
         def ask(self, prompts: Prompts) -> Asked:
             asked = super().ask(prompts)
-            return Asked(1 - asked.answers, asked.computed, asked.seconds)
+            return Asked(1 - asked.answers, asked.computed, asked.spent)
 
     (shape,) = (shape for shape in SHAPES if shape.name == "join_20x60")
     with Engine("oracle") as engine:
