@@ -76,6 +76,6 @@ class ExprAi:
 
 pl.api.register_lazyframe_namespace("ai")(Verbs)
 pl.api.register_dataframe_namespace("ai")(EagerVerbs)
-for _name in ("filter", "score", "classify"):
+for _name in ("filter", "score", "classify", "join"):
     pl.api.register_lazyframe_namespace(f"ai_{_name}")(callable_namespace(Verbs, _name))
     pl.api.register_dataframe_namespace(f"ai_{_name}")(callable_namespace(EagerVerbs, _name))

@@ -14,7 +14,7 @@ from quail_frames.plan.conditions import And, Condition, Mask, Not, Or, conjunct
 from quail_frames.plan.logical import Ask, Expression
 from quail_frames.plan.physical import AnswerOutput, Chain, PlannedCall
 
-Resolve = Callable[[AiCall, tuple[int, ...]], PlannedCall]
+Resolve = Callable[[AiCall, tuple[int, ...], tuple[int, ...]], PlannedCall]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,12 @@ def ready_chain(ask: Ask, resolve: Resolve) -> ReadyChain:
     texts = _distinct([text for use in ask.calls for text in use.inputs])
     masks = _distinct([mask for predicate in ask.keep if predicate.test for mask in predicate.test.masks])
     numbers = {use.column: number for number, use in enumerate(ask.calls)}
-    planned = tuple(resolve(use.call, tuple(list(texts).index(text.key) for text in use.inputs)) for use in ask.calls)
+    places = {key: number for number, key in enumerate(texts)}
+    anchors = dict(ask.anchors)
+    planned = tuple(
+        resolve(use.call, tuple(places[text.key] for text in use.inputs), anchors.get(use.column, ()))
+        for use in ask.calls
+    )
     chain = Chain(
         inputs=tuple(f"text {i}" for i in range(len(texts))),
         masks=tuple(f"mask {i}" for i in range(len(masks))),
@@ -43,6 +48,7 @@ def ready_chain(ask: Ask, resolve: Resolve) -> ReadyChain:
         keep=conjunction([_renumbered(predicate, numbers, list(masks)) for predicate in ask.keep]),
         outputs=tuple(AnswerOutput(use.column, numbers[use.column]) for use in ask.answers),
         limit=ask.limit,
+        retain=ask.retain,
     )
     columns = [as_text(text.body).alias(name) for text, name in zip(texts.values(), chain.inputs, strict=True)]
     columns += [mask.body.cast(pl.Boolean).alias(name) for mask, name in zip(masks.values(), chain.masks, strict=True)]

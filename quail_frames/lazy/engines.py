@@ -11,7 +11,8 @@ from weakref import WeakValueDictionary
 import pyarrow as pa
 
 from quail_frames.plan.calls import AiCall
-from quail_frames.plan.physical import Chain, PlannedCall
+from quail_frames.plan.physical import Chain, PairJoin, PlannedCall
+from quail_frames.runtime.operators.candidates import AnchorBatch
 
 
 class Runner(Protocol):
@@ -19,12 +20,22 @@ class Runner(Protocol):
 
     closed: bool
 
-    def resolve(self, call: AiCall, inputs: tuple[int, ...]) -> PlannedCall:
+    def resolve(self, call: AiCall, inputs: tuple[int, ...], anchors: tuple[int, ...] = ()) -> PlannedCall:
         """The call with layout and scoring chosen for this engine's model."""
         ...
 
     def run(self, plan: Chain, batches: Iterable[pa.RecordBatch], report: Any = None) -> Iterator[pa.RecordBatch]:
         """Answers in row order; see `quail_frames.plan.physical`."""
+        ...
+
+    def join(
+        self, plan: PairJoin, anchors: Iterable[AnchorBatch], partners: pa.RecordBatch, report: Any = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Pairs in anchor order; see `quail_frames.runtime.operators.pairs`."""
+        ...
+
+    def end(self, report: Any) -> None:
+        """The query that this report counts is over: free what its plans retained."""
         ...
 
     def close(self) -> None:

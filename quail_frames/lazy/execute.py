@@ -6,22 +6,25 @@ rows ends the pipeline below it. Parts without AI operators are Polars' own, who
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
 from itertools import chain as chained
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
 from quail_frames.errors import ContextOverflowError
 from quail_frames.lazy.chains import ReadyChain, ready_chain
 from quail_frames.lazy.engines import Runner
+from quail_frames.lazy.held import HeldRows
 from quail_frames.lazy.inputs import BATCH_ROWS, pieces, to_record_batch
 from quail_frames.lazy.marker import answer_dtype
+from quail_frames.lazy.run_pairs import Below, joined_pairs, paired
 from quail_frames.plan.logical import (
     Ask,
+    AskPairs,
     Filter,
     Join,
     Node,
@@ -34,6 +37,7 @@ from quail_frames.plan.logical import (
     asks,
     inputs,
 )
+from quail_frames.runtime.report import RunReport
 
 Frames = Iterator[pl.DataFrame]
 
@@ -47,8 +51,29 @@ class Run:
     """
 
     engine: Callable[[], Runner]
-    report: Any = None
+    report: Any = field(default_factory=RunReport)
     overflow: ContextOverflowError | None = None
+    _asked: Runner | None = None
+    _open: list[Iterator[pa.RecordBatch]] = field(default_factory=list)
+
+    def asked(self) -> Runner:
+        """The engine, the same one for the whole run."""
+        if self._asked is None:
+            self._asked = self.engine()
+        return self._asked
+
+    def opened(self, answers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Answers of an engine, to be closed with the run."""
+        self._open.append(answers)
+        return answers
+
+    def end(self) -> None:
+        """Cancel what is under way, consumers first, and free the documents that were retained."""
+        for answers in reversed(self._open):
+            if isinstance(answers, Generator):
+                answers.close()
+        if self._asked is not None and not self._asked.closed:
+            self._asked.end(self.report)
 
 
 def plain_query(plan: Node) -> pl.LazyFrame:
@@ -68,7 +93,10 @@ def run_plan(plan: Node, run: Run) -> Frames:
     ContextOverflowError
         Behind the rows answered before it.
     """
-    yield from _frames(plan, run)
+    try:
+        yield from _frames(plan, run)
+    finally:
+        run.end()
     if run.overflow is not None:
         raise run.overflow
 
@@ -78,6 +106,8 @@ def _frames(node: Node, run: Run) -> Frames:
         return iter(_lazy(node, run).collect_batches(chunk_size=BATCH_ROWS, maintain_order=True))
     if isinstance(node, Ask):
         return _asked(node, run)
+    if isinstance(node, AskPairs):
+        return joined_pairs(node, run, _below(run))
     if isinstance(node, Slice) and node.offset >= 0:
         return _sliced(_frames(node.input, run), node.offset, node.length)
     if _streams(node):
@@ -122,7 +152,7 @@ def _on_piece(node: Node, run: Run) -> Callable[[pl.LazyFrame], pl.LazyFrame]:
     if isinstance(node, Join):
         right = _lazy(node.right, run).collect().lazy()
         return lambda piece: node.apply(piece, right)
-    return lambda piece: _applied(node, [piece])
+    return lambda piece: applied(node, [piece])
 
 
 def _lazy(node: Node, run: Run) -> pl.LazyFrame:
@@ -130,12 +160,12 @@ def _lazy(node: Node, run: Run) -> pl.LazyFrame:
     if isinstance(node, Source):
         frame: pl.LazyFrame = node.frame
         return frame
-    if asks(node) and (isinstance(node, Ask | Slice) or _streams(node)):
+    if asks(node) and (isinstance(node, Ask | AskPairs | Slice) or _streams(node)):
         return _gathered(node, run)
-    return _applied(node, [_lazy(below, run) for below in inputs(node)])
+    return applied(node, [_lazy(below, run) for below in inputs(node)])
 
 
-def _applied(node: Node, frames: list[pl.LazyFrame]) -> pl.LazyFrame:
+def applied(node: Node, frames: list[pl.LazyFrame]) -> pl.LazyFrame:
     """The node's operation in Polars."""
     frame = frames[0]
     if isinstance(node, Filter):
@@ -160,16 +190,28 @@ def _gathered(node: Node, run: Run) -> pl.LazyFrame:
         found.extend(_frames(node, run))
     except ContextOverflowError as error:
         run.overflow = error
-    return pl.concat(found, rechunk=True).lazy() if found else _without_rows(node)
+    return pl.concat(found, rechunk=True).lazy() if found else without_rows(node)
 
 
-def _without_rows(node: Node) -> pl.LazyFrame:
+def _below(run: Run) -> Below:
+    """How an AI join runs its sides."""
+    return Below(
+        frames=lambda node: _frames(node, run),
+        gathered=lambda node: _lazy(node, run).collect(),
+        empty=lambda node: without_rows(node).collect(),
+    )
+
+
+def without_rows(node: Node) -> pl.LazyFrame:
     """The node's columns with their types, and no row."""
     if isinstance(node, Source):
         return pl.LazyFrame(schema=node.frame.collect_schema())
-    below = [_without_rows(each) for each in inputs(node)]
+    below = [without_rows(each) for each in inputs(node)]
+    if isinstance(node, AskPairs):
+        left, right = (each.collect() for each in below)
+        return paired(node, left, right, np.zeros(0, dtype=np.int64)).lazy()
     if not isinstance(node, Ask):
-        return _applied(node, below)
+        return applied(node, below)
     answers = [pl.lit(None, dtype=answer_dtype(use.call)).alias(use.column) for use in node.answers]
     return (below[0] if node.carry is None else below[0].select(node.carry)).with_columns(answers)
 
@@ -192,11 +234,11 @@ def _asked(ask: Ask, run: Run) -> Frames:
     start = next(source, None)
     if start is None:
         return
-    engine = run.engine()
+    engine = run.asked()
     ready = ready_chain(ask, engine.resolve)
     held = HeldRows()
-    answers = engine.run(ready.chain, _record_batches(chained([start], source), ask, ready, held), run.report)
-    for batch in answers:
+    batches = _record_batches(chained([start], source), ask, ready, held)
+    for batch in run.opened(engine.run(ready.chain, batches, run.report)):
         if batch.num_rows:
             rows = held.take(batch.column(0).to_numpy())
             yield rows.hstack(_answer_columns(batch, ready.dtypes))
@@ -213,35 +255,3 @@ def _record_batches(frames: Frames, ask: Ask, ready: ReadyChain, held: HeldRows)
 
 def _answer_columns(batch: pa.RecordBatch, dtypes: dict[str, pl.DataType]) -> list[pl.Series]:
     return [pl.Series(name, batch.column(name)).cast(dtype) for name, dtype in dtypes.items()]
-
-
-class HeldRows:
-    """Rows on their way through an engine, which gives them back by number in ascending order."""
-
-    def __init__(self) -> None:
-        self._frames: deque[tuple[int, pl.DataFrame]] = deque()
-        self._end = 0
-
-    def add(self, frame: pl.DataFrame) -> None:
-        """Hold the next rows."""
-        self._frames.append((self._end, frame))
-        self._end += frame.height
-
-    def take(self, rows: Any) -> pl.DataFrame:
-        """The rows of these ascending numbers (uint64, n, at least one)."""
-        parts: list[pl.DataFrame] = []
-        numbers = rows.astype("int64")
-        taken = 0
-        for start, frame in self._frames:
-            upto = int(numbers.searchsorted(start + frame.height))
-            if upto > taken:
-                parts.append(frame[numbers[taken:upto] - start])
-            taken = upto
-            if taken == len(numbers):
-                break
-        return pl.concat(parts)
-
-    def release(self, decided: int) -> None:
-        """Let go of the frames whose rows are all below `decided`."""
-        while self._frames and self._frames[0][0] + self._frames[0][1].height <= decided:
-            self._frames.popleft()

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import polars as pl
 
-from quail_frames.errors import ContextOverflowError
+from quail_frames.errors import ContextOverflowError, PlanError
+from quail_frames.lazy.anchors import choose_anchors
 from quail_frames.lazy.engines import Runner, default_engine
 from quail_frames.lazy.execute import Run, plain_query, run_plan
 from quail_frames.lazy.expressions import Column, ai_classify, ai_if, ai_score
+from quail_frames.lazy.pairs import JoinSide, record_pairs
 from quail_frames.lazy.progress import with_progress
 from quail_frames.lazy.relational import Relational
 from quail_frames.lazy.sources import io_source, sink_parquet
 from quail_frames.optimizer.explain import explain
-from quail_frames.optimizer.rules import optimize
+from quail_frames.optimizer.rules import ANCHORED, optimize
 from quail_frames.plan.calls import Layout, Overflow, Scoring
-from quail_frames.plan.logical import Node, Project, Source, asks, columns, source_rows
+from quail_frames.plan.logical import Node, PairKind, Project, Source, asks, columns, source_rows
 from quail_frames.runtime.report import RunReport
 
 if TYPE_CHECKING:
@@ -146,6 +148,81 @@ class LazyFrame(Relational):
             expr.struct.field("probabilities").alias(f"{name}_probabilities"),
         )
 
+    def ai_join(
+        self,
+        other: pl.DataFrame | pl.LazyFrame | LazyFrame,
+        template: str,
+        *,
+        how: PairKind = "inner",
+        on: Any = None,
+        left_on: Any = None,
+        right_on: Any = None,
+        where: pl.Expr | Sequence[pl.Expr] | None = None,
+        suffix: str = "_right",
+        selectivity: float | None = None,
+        overflow: Overflow = "error",
+        anchor: Literal["auto", "left", "right"] = "auto",
+    ) -> Self:
+        """Pairs of a row here and a row of `other` for which the answer is TRUE, in the order of this frame.
+
+        Parameters
+        ----------
+        other
+            The other frame, planned or plain.
+        template
+            The question about a pair. `{column}` is looked up in both frames; `{left.column}` and
+            `{right.column}` say which one. A null in a column it reads makes no pair.
+        how
+            `inner`, `left` (rows here without a pair come once, with nulls), `semi` or `anti` (rows here with,
+            or without, a pair; a row is asked about no further than its first TRUE).
+        on, left_on, right_on
+            Names or expressions that must be equal in both rows, as in `pl.LazyFrame.join`.
+        where
+            Predicates over the columns of both frames, as they are named after an inner join. Pairs that
+            `on` or `where` exclude are not asked.
+        suffix
+            Added to the names of columns of `other` that are also here.
+        selectivity
+            Estimated share of pairs answered TRUE, 0..1; steers the plan, never answers.
+        overflow
+            For prompts longer than the model's context: `error`, `null` (no pair) or `truncate`.
+        anchor
+            The side whose documents stay in memory while the other's pass by; it is part of the prompt, so
+            answers may depend on it. `auto` takes the cheaper one by a sample of both; `explain` names it.
+
+        Returns
+        -------
+        LazyFrame
+            The columns that `pl.LazyFrame.join` gives with these keys (without keys: a cross join).
+
+        Raises
+        ------
+        CallError
+            The template is malformed or asks about one frame only.
+        ColumnError
+            A column is not there, is in both frames, or cannot be rendered as text.
+        PlanError
+            An option is unknown, or a key or predicate cannot be decided from its own rows.
+        """
+        right = lazy(other)
+        sides = JoinSide("left", self._plan, self._recorder), JoinSide("right", right._plan, right._recorder)
+        node, schema = record_pairs(
+            *sides,
+            template,
+            how=how,
+            on=on,
+            left_on=left_on,
+            right_on=right_on,
+            where=where,
+            suffix=suffix,
+            selectivity=selectivity,
+            overflow=overflow,
+            anchor=anchor,
+        )
+        if self._engine is not None and right._engine is not None and self._engine is not right._engine:
+            raise PlanError("the two frames of ai_join name different engines: make both with the same one")
+        return type(self)(node, schema, self._engine or right._engine)
+
     # Looking ------------------------------------------------------------------------------
 
     def collect_schema(self) -> pl.Schema:
@@ -262,7 +339,7 @@ class LazyFrame(Relational):
 
     def _optimized(self) -> Node:
         names = tuple(self._schema.names())
-        plan = optimize(self._plan)
+        plan = optimize(choose_anchors(optimize(self._plan)), ANCHORED)
         return plan if columns(plan) == names else Project(plan, names)
 
     def _concatenated(self, found: list[pl.DataFrame]) -> pl.DataFrame:

@@ -39,6 +39,7 @@ class Verbs:
     filter = _lazy_verb(LazyFrame.ai_filter)
     score = _lazy_verb(LazyFrame.ai_score)
     classify = _lazy_verb(LazyFrame.ai_classify)
+    join = _lazy_verb(LazyFrame.ai_join)
 
 
 class EagerVerbs:
@@ -50,6 +51,7 @@ class EagerVerbs:
     filter = _eager_verb(LazyFrame.ai_filter)
     score = _eager_verb(LazyFrame.ai_score)
     classify = _eager_verb(LazyFrame.ai_classify)
+    join = _eager_verb(LazyFrame.ai_join)
 
 
 def callable_namespace(verbs: type, name: str) -> type:

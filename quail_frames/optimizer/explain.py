@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from quail_frames.optimizer.rules.order_calls import passing_share
+from quail_frames.optimizer.rules.order_calls import DEFAULT_SELECTIVITY, passing_share
 from quail_frames.plan.calls import AiCall, AiClassify
 from quail_frames.plan.logical import (
     ANSWER,
     Ask,
+    AskPairs,
     Expression,
     Filter,
     Join,
@@ -54,6 +55,8 @@ def _steps(node: Node) -> list[list[str]]:
     if isinstance(node, Join):
         right = [f"{number}. {lines[0]}" for number, lines in enumerate(_steps(node.right), start=1)]
         return [*_steps(node.left), [f"{node.text}, with", *(f"  {line}" for line in right)]]
+    if isinstance(node, AskPairs):
+        return [*_steps(node.left), _pair_words(node)]
     below = [step for each in inputs(node) for step in _steps(each)]
     return [*below, _words(node)]
 
@@ -82,14 +85,51 @@ def _ask_words(ask: Ask) -> list[str]:
     for number, column in enumerate(ask.order or tuple(by_column), start=1):
         use = by_column[column]
         wanted = ", answer kept" if column in ask.answer_columns else ""
-        lines.append(f"  {chr(96 + number) if number < 27 else number}) {describe_call(use.call)}{wanted}")
+        shared = ", ".join(f"{{{use.call.columns[slot]}}}" for slot in dict(ask.anchors).get(column, ()))
+        place = f", on the joined row's {shared}" if shared else ""
+        lines.append(f"  {chr(96 + number) if number < 27 else number}) {describe_call(use.call)}{place}{wanted}")
     for predicate in ask.keep:
         assert predicate.test is not None
         share = passing_share(predicate.test.condition, predicate.calls)
         lines.append(f"  keep rows where {predicate.text} (about {share:.0%})")
     if ask.limit is not None:
         lines.append(f"  stop once {ask.limit:,} rows are through")
+    if ask.retain:
+        lines.append("  the texts of kept rows stay in memory for what is asked next")
     return lines
+
+
+_PAIR_WORDS = {
+    "inner": "keep the pairs for which the model says TRUE to",
+    "left": "keep the pairs for which the model says TRUE to, and once each row that has none, to",
+    "semi": "keep the rows with a pair for which the model says TRUE to",
+    "anti": "keep the rows without a pair for which the model says TRUE to",
+}
+
+
+def _pair_words(node: AskPairs) -> list[str]:
+    share = DEFAULT_SELECTIVITY if node.call.selectivity is None else node.call.selectivity
+    lines = [
+        f"pair each row with the rows of the right side; {_PAIR_WORDS[node.how]}",
+        f"  {describe_call(node.call)} (about {share:.0%} of pairs)",
+    ]
+    lines += [f"  only pairs {_key_words(left, right)}" for left, right in node.keys]
+    lines += [f"  only pairs where {predicate.text}" for predicate in node.where]
+    if node.anchor is not None:
+        stays = f"the {node.anchor} row's text is read once and stays in memory for all its pairs"
+        early = ", until the first TRUE" if node.how in ("semi", "anti") and node.anchor == "left" else ""
+        later = ", and after them for what is asked next" if node.retain else ""
+        lines.append(f"  {stays}{early}{later}")
+    right = [(number, step) for number, step in enumerate(_steps(node.right), start=1)]
+    lines.append("  right side:")
+    for number, step in right:
+        lines += [f"    {number}. {step[0]}", *(f"       {line}" for line in step[1:])]
+    return lines
+
+
+def _key_words(left: Expression, right: Expression) -> str:
+    names = [key.column or key.text for key in (left, right)]
+    return f"of the same {names[0]}" if names[0] == names[1] else f"where left {names[0]} = right {names[1]}"
 
 
 def _listed(found: tuple[Expression, ...]) -> list[str]:

@@ -19,6 +19,8 @@ ANSWER = "quail-frames answer "
 
 Names = frozenset[str]
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti", "cross"]
+PairKind = Literal["inner", "left", "semi", "anti"]
+Side = Literal["left", "right"]
 
 
 @dataclass(frozen=True)
@@ -221,6 +223,10 @@ class Ask:
         Stop once this many rows were kept.
     carry
         Columns of the input that are passed on; None: all.
+    anchors
+        For calls about both sides of an AI join: answer column and the slots that come from its anchor side.
+    retain
+        Documents of kept rows stay in KV memory, for an operator above asks about them again.
     """
 
     input: Node
@@ -229,6 +235,8 @@ class Ask:
     order: tuple[str, ...] = ()
     limit: int | None = None
     carry: tuple[str, ...] | None = None
+    anchors: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    retain: bool = False
 
     @property
     def calls(self) -> tuple[CallUse, ...]:
@@ -248,16 +256,67 @@ class Ask:
         return tuple(call.column for call in self.answers)
 
 
+@dataclass(frozen=True)
+class AskPairs:
+    """The AI join: pairs of a left and a right row for which the answer to `call` is TRUE.
+
+    Rows come in the order of the left side, each left row's partners in the order of the right.
+
+    Parameters
+    ----------
+    slots
+        For each slot of the call: the side and the name of its column there.
+    keys
+        Expressions of the left and the right side that must be equal.
+    where
+        Predicates over the columns of both sides; right ones go by `where_names`.
+    left_names, right_names, where_names
+        Columns of a side: name in the side, name after the join (or in `where`).
+    anchor
+        The side whose documents stay in KV memory while the other's pass by; None: not chosen yet.
+    carry
+        Columns that are passed on, by their names after the join; None: all.
+    retain
+        Anchors with a partner stay in KV memory, for an operator above asks about them again.
+    """
+
+    left: Node
+    right: Node
+    how: PairKind
+    call: AiCall
+    slots: tuple[tuple[Side, str], ...]
+    keys: tuple[tuple[Expression, Expression], ...]
+    where: tuple[Expression, ...]
+    left_names: tuple[tuple[str, str], ...]
+    right_names: tuple[tuple[str, str], ...]
+    where_names: tuple[tuple[str, str], ...]
+    anchor: Side | None = None
+    carry: tuple[str, ...] | None = None
+    retain: bool = False
+
+    def inputs_of(self, side: Side) -> tuple[str, ...]:
+        """The side's columns that the call reads, in slot order."""
+        return tuple(name for own, name in self.slots if own == side)
+
+    def reads_of(self, side: Side) -> Names:
+        """The side's columns that keys, predicates and the call read."""
+        keys = frozenset().union(*(pair[side == "right"].reads or () for pair in self.keys))
+        where = frozenset().union(*(predicate.reads or () for predicate in self.where))
+        names = self.left_names if side == "left" else self.where_names
+        return keys | set(self.inputs_of(side)) | {name for name, in_where in names if in_where in where}
+
+
 Unary = Filter | WithColumns | Select | Project | Slice | Step | Ask
-Node = Source | Unary | Join
-AnyNode = TypeVar("AnyNode", Unary, Join)
+Binary = Join | AskPairs
+Node = Source | Unary | Binary
+AnyNode = TypeVar("AnyNode", Unary, Binary)
 
 
 def inputs(node: Node) -> tuple[Node, ...]:
     """The nodes that this one reads."""
     if isinstance(node, Source):
         return ()
-    return (node.left, node.right) if isinstance(node, Join) else (node.input,)
+    return (node.left, node.right) if isinstance(node, Binary) else (node.input,)
 
 
 def with_inputs(node: Node, new: tuple[Node, ...]) -> Node:
@@ -266,7 +325,7 @@ def with_inputs(node: Node, new: tuple[Node, ...]) -> Node:
         return node
     if isinstance(node, Source):
         return node
-    return replace(node, left=new[0], right=new[1]) if isinstance(node, Join) else replace(node, input=new[0])
+    return replace(node, left=new[0], right=new[1]) if isinstance(node, Binary) else replace(node, input=new[0])
 
 
 def rewrite(node: Node, rule: Callable[[Node], Node]) -> Node:
@@ -283,7 +342,7 @@ def walk(node: Node) -> Iterable[Node]:
 
 def asks(node: Node) -> bool:
     """Whether a model is asked at this node or below."""
-    return any(isinstance(below, Ask) for below in walk(node))
+    return any(isinstance(below, Ask | AskPairs) for below in walk(node))
 
 
 def source_rows(node: Node) -> int | None:
@@ -313,6 +372,8 @@ def columns(node: Node) -> tuple[str, ...]:
         return (*names_of(node.expressions), *node.carry)
     if isinstance(node, Join):
         return _present(node.columns, (*columns(node.left), *columns(node.right)), _side_columns(node))
+    if isinstance(node, AskPairs):
+        return _pair_columns(node) if node.carry is None else node.carry
     below = columns(node.input)
     if isinstance(node, WithColumns):
         return tuple(dict.fromkeys((*below, *names_of(node.expressions))))
@@ -335,6 +396,14 @@ def union(found: Iterable[Names | None]) -> Names | None:
 
 def _side_columns(node: Join) -> tuple[str, ...]:
     return tuple(name for name, _ in (*node.left_names, *node.right_names))
+
+
+def _pair_columns(node: AskPairs) -> tuple[str, ...]:
+    """Columns of both sides, and the left side's answer columns that ride along."""
+    left, right = columns(node.left), columns(node.right)
+    named = [after for name, after in node.left_names if name in left]
+    riding = [name for name in left if name.startswith(ANSWER) and name not in named]
+    return (*named, *(after for name, after in node.right_names if name in right), *riding)
 
 
 def _present(recorded: tuple[str, ...], below: tuple[str, ...], recorded_below: tuple[str, ...]) -> tuple[str, ...]:

@@ -116,6 +116,14 @@ def _join_again(how: str) -> Step:
     return step
 
 
+def _ai_join(how: str, anchor: str) -> Step:
+    def step(frame: Any) -> Any:
+        joined = frame.ai_join(OTHER, "Does {text} suit {extra}?", how=how, on="n", anchor=anchor, suffix="_other")
+        return joined.drop("extra", "flag_other", strict=False)
+
+    return step
+
+
 def _reordered(frame: Any) -> Any:
     return frame.select(pl.col("flag"), pl.col("text"), pl.all().exclude("flag", "text"))
 
@@ -142,6 +150,10 @@ RELATIONAL: list[Named] = [
     ("join inner", _join_again("inner")),
     ("join semi", _join_again("semi")),
     ("join anti", _join_again("anti")),
+    ("ai join inner", _ai_join("inner", "left")),
+    ("ai join left", _ai_join("left", "right")),
+    ("ai join semi", _ai_join("semi", "left")),
+    ("ai join anti", _ai_join("anti", "left")),
     ("narrow", lambda frame: frame.select(COLUMNS)),
     ("rename", lambda frame: frame.rename({"text": "t"}).filter(qf.ai_if("Is {t} long?")).rename({"t": "text"})),
     ("gather", lambda frame: frame.gather_every(2)),

@@ -16,7 +16,8 @@ import pyarrow as pa
 from quail_frames.errors import ContextOverflowError
 from quail_frames.plan.calls import AiCall, AiClassify, AiIf, AiScore
 from quail_frames.plan.conditions import And, Answer, Condition, LabelTest, Mask, Not, Or, ScoreTest, conjuncts
-from quail_frames.plan.physical import AnswerOutput, Chain, PlannedCall
+from quail_frames.plan.physical import AnswerOutput, Chain, PairJoin, PlannedCall
+from quail_frames.runtime.operators.candidates import AnchorBatch
 
 Answered = bool | float | str | dict[str, Any] | None
 PENDING = object()
@@ -49,10 +50,13 @@ class ReferenceEngine:
     def close(self) -> None:
         self.closed = True
 
-    def resolve(self, call: AiCall, inputs: tuple[int, ...]) -> PlannedCall:
+    def end(self, report: Any) -> None:
+        """Nothing is retained."""
+
+    def resolve(self, call: AiCall, inputs: tuple[int, ...], anchors: tuple[int, ...] = ()) -> PlannedCall:
         scoring = "letters" if isinstance(call, AiClassify) else "true_false"
         selectivity = 0.2 if call.selectivity is None else call.selectivity
-        return PlannedCall(call, inputs, "document_first", scoring, selectivity)
+        return PlannedCall(call, inputs, "document_first", scoring, selectivity, anchors)
 
     def run(self, plan: Chain, batches: Iterable[pa.RecordBatch], report: Any = None) -> Iterator[pa.RecordBatch]:
         known: dict[tuple[int, tuple[str, ...]], Answered] = {}
@@ -71,6 +75,41 @@ class ReferenceEngine:
             yield pa.RecordBatch.from_pydict(out, schema=schema)
             if plan.limit is not None and kept >= plan.limit:
                 return
+
+    def join(
+        self, plan: PairJoin, anchors: Iterable[AnchorBatch], partners: pa.RecordBatch, report: Any = None
+    ) -> Iterator[pa.RecordBatch]:
+        known: dict[tuple[str, ...], Answered] = {}
+        right = [tuple(partner.values()) for partner in partners.to_pylist()]
+        row = 0
+        for batch in anchors:
+            out: list[tuple[int, int | bool]] = []
+            for number, left in enumerate(batch.rows.to_pylist()):
+                among = range(len(right)) if batch.candidates is None else batch.candidates.rows(number).tolist()
+                true = self.true_partners(plan, row, tuple(left.values()), right, among, known)
+                out += [(row, bool(true))] if plan.stop == "first_true" else [(row, partner) for partner in true]
+                row += 1
+            second = pa.array([value for _, value in out], pa.bool_() if plan.stop == "first_true" else pa.uint64())
+            first = pa.array([anchor for anchor, _ in out], pa.uint64())
+            names = ["anchor", "matched" if plan.stop == "first_true" else "partner"]
+            yield pa.record_batch([first, second], names=names, metadata={"decided": str(row)})
+
+    def true_partners(
+        self, plan: PairJoin, row: int, left: tuple, right: list[tuple], among: Iterable[int], known: dict
+    ) -> list[int]:
+        """Partners with answer TRUE, in order; only the first one where the join stops there."""
+        true: list[int] = []
+        for partner in among:
+            texts = tuple((*left, *right[partner])[i] for i in plan.call.inputs)
+            if any(text is None for text in texts):
+                continue
+            if texts not in known:
+                known[texts] = self.answer(plan.call.call, texts, row)
+            if known[texts]:
+                true.append(partner)
+                if plan.stop == "first_true":
+                    break
+        return true
 
     def answer(self, call: AiCall, texts: tuple[str, ...], row: int) -> Answered:
         if self.limit is not None and sum(map(len, texts)) > self.limit:

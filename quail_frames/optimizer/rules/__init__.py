@@ -1,4 +1,4 @@
-"""The logical rules, one file each; `RULES` is the pipeline.
+"""The logical rules, one file each; `RULES` is the pipeline, `ANCHORED` what follows the choice of joins' anchors.
 
 A rule is a pure function from plan to plan that leaves alone what it cannot read.
 """
@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from quail_frames.optimizer.rules.decide_by_answers import decide_by_answers
+from quail_frames.optimizer.rules.keep_resident import keep_resident
 from quail_frames.optimizer.rules.merge_asks import merge_asks
 from quail_frames.optimizer.rules.order_calls import order_calls
 from quail_frames.optimizer.rules.place_calls import place_calls
 from quail_frames.optimizer.rules.prune_columns import prune_columns
 from quail_frames.optimizer.rules.push_filters import push_filters
+from quail_frames.optimizer.rules.share_anchors import share_anchors
 from quail_frames.optimizer.rules.share_calls import share_calls
 from quail_frames.optimizer.rules.stop_early import stop_early
 from quail_frames.plan.logical import Node
@@ -29,6 +31,7 @@ RULES: tuple[Rule, ...] = (
     prune_columns,
     order_calls,
 )
+ANCHORED: tuple[Rule, ...] = (share_anchors, keep_resident)
 
 
 def optimize(plan: Node, rules: tuple[Rule, ...] = RULES) -> Node:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from quail_frames.plan.logical import (
     Ask,
+    AskPairs,
     Expression,
     Filter,
     Join,
@@ -38,6 +39,8 @@ def _pruned(node: Node, needed: Names) -> Node:
         return _pruned_select(node, needed)
     if isinstance(node, Join):
         return _pruned_join(node, needed)
+    if isinstance(node, AskPairs):
+        return _pruned_pairs(node, needed)
     if isinstance(node, WithColumns):
         kept = tuple(e for e in node.expressions if needed & set(e.names))
         below = _needs(node.input, kept, needed - set(names_of(kept)))
@@ -89,6 +92,17 @@ def _pruned_join(node: Join, needed: Names) -> Node:
     right = {name for name, after in node.right_names if after in needed} | node.right_reads
     riding = needed - {after for _, after in (*node.left_names, *node.right_names)}
     return replace(node, left=_pruned(node.left, frozenset(left | riding)), right=_pruned(node.right, frozenset(right)))
+
+
+def _pruned_pairs(node: AskPairs, needed: Names) -> Node:
+    own = columns(node)
+    carry = tuple(name for name in own if name in needed) or own[:1]
+    riding = set(carry) - {after for _, after in (*node.left_names, *node.right_names)}
+    left = {name for name, after in node.left_names if after in carry} | node.reads_of("left") | riding
+    right = {name for name, after in node.right_names if after in carry} | node.reads_of("right")
+    return replace(
+        node, left=_pruned(node.left, frozenset(left)), right=_pruned(node.right, frozenset(right)), carry=carry
+    )
 
 
 def _whole(node: Node) -> Node:

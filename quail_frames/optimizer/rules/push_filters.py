@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from quail_frames.plan.logical import (
     Ask,
+    AskPairs,
     Expression,
     Filter,
     Join,
@@ -30,7 +31,23 @@ Predicates = tuple[Expression, ...]
 
 def push_filters(plan: Node) -> Node:
     """The plan with call-free, row-local predicates as far below the AI operators as they may go."""
-    return rewrite(plan, lambda node: _filtered(node.input, node.predicates) if isinstance(node, Filter) else node)
+    return rewrite(plan, _pushed)
+
+
+def _pushed(node: Node) -> Node:
+    if isinstance(node, AskPairs):
+        return _cut_early(node)
+    return _filtered(node.input, node.predicates) if isinstance(node, Filter) else node
+
+
+def _cut_early(node: AskPairs) -> Node:
+    """The join with predicates of its `where` that read one side applied to that side before."""
+    own = {name for name, after in node.where_names if name == after}
+    right = tuple(p for p in node.where if p.reads and p.reads <= own)
+    left_names = {name for name, _ in node.left_names} if node.how in ("inner", "semi") else frozenset()
+    left = tuple(p for p in node.where if p.reads and p.reads <= left_names)
+    where = tuple(p for p in node.where if p not in left and p not in right)
+    return replace(node, left=_filtered(node.left, left), right=_filtered(node.right, right), where=where)
 
 
 def _filtered(node: Node, predicates: Predicates) -> Node:
@@ -64,13 +81,13 @@ def _passes(node: Node, reads: Names) -> bool:
     if isinstance(node, Step):
         untouched = node.changes is not None and not reads & node.changes
         return node.commutes and untouched and reads <= set(node.input_columns)
-    return isinstance(node, Join) and _side(node, reads) is not None
+    return isinstance(node, Join | AskPairs) and _side(node, reads) is not None
 
 
 def _passed(node: Node, predicates: Predicates) -> Node:
     if not predicates:
         return node
-    if isinstance(node, Join):
+    if isinstance(node, Join | AskPairs):
         left = tuple(p for p in predicates if _side(node, p.reads or frozenset()) == "left")
         right = tuple(p for p in predicates if p not in left)
         return replace(node, left=_filtered(node.left, left), right=_filtered(node.right, right))
@@ -78,7 +95,7 @@ def _passed(node: Node, predicates: Predicates) -> Node:
     return replace(node, input=_filtered(node.input, predicates))
 
 
-def _side(join: Join, reads: Names) -> str | None:
+def _side(join: Join | AskPairs, reads: Names) -> str | None:
     """The side whose rows the predicate may drop before the join."""
     own_left = {name for name, after in join.left_names if name == after}
     own_right = {name for name, after in join.right_names if name == after}

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from quail_frames.plan.logical import (
     Ask,
+    AskPairs,
     CallUse,
     Filter,
     Join,
@@ -60,7 +61,7 @@ def providing(node: Node, call: CallUse) -> Node | None:
             return node if call.column in node.answer_columns else replace(node, answers=(*node.answers, call))
     elif not _rides_through(node, call):
         return None
-    if isinstance(node, Join):
+    if isinstance(node, Join | AskPairs):
         left = providing(node.left, call)
         return None if left is None else replace(node, left=left)
     below = providing(node.input, call)
@@ -85,7 +86,7 @@ def _rides_through(node: Node, call: CallUse) -> bool:
     if isinstance(node, Step):
         unchanged = node.changes is not None and not reads & node.changes
         return node.carries and unchanged and reads <= set(node.input_columns)
-    if isinstance(node, Join):
+    if isinstance(node, Join | AskPairs):
         own = {name for name, after in node.left_names if name == after}
         return node.how in ("inner", "left", "semi", "anti", "cross") and reads <= own
     return isinstance(node, Project | Filter | Slice)

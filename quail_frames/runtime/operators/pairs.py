@@ -40,7 +40,8 @@ class PairOperator:
 
     Output with `stop="never"`: `{"anchor": UInt64, "partner": UInt64}`, a row for each TRUE
     pair, by anchor row, then partner row. With `stop="first_true"`: `{"anchor", "matched"}`,
-    a row for each anchor row.
+    a row for each anchor row. The schema metadata `decided` is the number of anchor rows
+    decided so far.
     """
 
     def __init__(
@@ -294,10 +295,13 @@ class PairOperator:
 
     def _output(self, anchors: np.ndarray, partners: list[Int64]) -> pa.RecordBatch:
         counts = np.array([len(rows) for rows in partners])
+        decided = {"decided": str(self._read - len(self._rows))}
         if self.plan.stop == "first_true":
-            return pa.record_batch([pa.array(anchors), pa.array(counts > 0)], names=["anchor", "matched"])
-        flat = np.concatenate(partners).astype(np.uint64)
-        return pa.record_batch([pa.array(np.repeat(anchors, counts)), pa.array(flat)], names=["anchor", "partner"])
+            names, columns = ["anchor", "matched"], [pa.array(anchors), pa.array(counts > 0)]
+        else:
+            flat = np.concatenate(partners).astype(np.uint64)
+            names, columns = ["anchor", "partner"], [pa.array(np.repeat(anchors, counts)), pa.array(flat)]
+        return pa.record_batch(columns, names=names, metadata=decided)
 
     def _retire(self, anchors: list[Anchor]) -> None:
         """Leave idle what a later operator, or a waiting anchor that starts alike, will want; free the others."""

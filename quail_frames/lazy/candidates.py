@@ -1,0 +1,102 @@
+"""Which pairs an AI join has to ask: equality keys and predicates cut them, by Polars, before the model sees any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from quail_frames.lazy.inputs import as_text, to_record_batch
+from quail_frames.plan.logical import AskPairs, Side
+from quail_frames.runtime.operators.candidates import AnchorBatch, Candidates
+from quail_frames.runtime.tokens.ragged import Int64, offsets_of
+
+PAIRS_AT_ONCE = 250_000
+"""Candidate pairs that are materialised at a time (about 4 MB of row numbers)."""
+_ROW = "quail-frames row "
+
+
+class Cutter:
+    """Pairs rows of the anchor side with a partner side that is all there.
+
+    Parameters
+    ----------
+    node
+        The join; its `anchor` is chosen.
+    partners
+        All rows of the other side.
+    """
+
+    def __init__(self, node: AskPairs, anchor: Side, partners: pl.DataFrame) -> None:
+        partner: Side = "right" if anchor == "left" else "left"
+        self._node = node
+        self._texts = text_columns(node, anchor)
+        self._anchor = _cut_columns(node, anchor)
+        self._keys = [f"quail-frames key {number}" for number in range(len(node.keys))]
+        self._where = [predicate.body for predicate in node.where]
+        self._index = partners.select(_cut_columns(node, partner))
+        self._rows = (_ROW + anchor, _ROW + partner)
+
+    def batches(self, frame: pl.DataFrame) -> Iterator[AnchorBatch]:
+        """The frame's rows in order, each with its candidate partners."""
+        texts = frame.select(self._texts)
+        if not self._keys and not self._where:
+            for rows in texts.iter_slices(max(1, PAIRS_AT_ONCE // max(self._index.height, 1))):
+                yield AnchorBatch(to_record_batch(rows))
+            return
+        own = frame.select(self._anchor)
+        for start, stop in _slices(self._counts(own)):
+            candidates = self._candidates(own.slice(start, stop - start), start)
+            yield AnchorBatch(to_record_batch(texts.slice(start, stop - start)), candidates)
+
+    def _counts(self, own: pl.DataFrame) -> Int64:
+        """Pairs of each anchor row that the keys leave, before the predicates."""
+        if not self._keys:
+            return np.full(own.height, self._index.height, dtype=np.int64)
+        sizes = self._index.group_by(self._keys).len(_ROW)
+        joined = own.select(self._keys).join(sizes, on=self._keys, how="left", maintain_order="left")
+        return joined[_ROW].fill_null(0).to_numpy().astype(np.int64)
+
+    def _candidates(self, own: pl.DataFrame, start: int) -> Candidates:
+        how: dict[str, Any] = {"on": self._keys} if self._keys else {"how": "cross"}
+        pairs = own.lazy().join(self._index.lazy(), **how)
+        if self._where:
+            pairs = pairs.filter(self._where)
+        found = pairs.select(self._rows).sort(self._rows).collect()
+        anchors = found[self._rows[0]].to_numpy().astype(np.int64) - start
+        counts = np.bincount(anchors, minlength=own.height).astype(np.int64)
+        return Candidates.of_rows(found[self._rows[1]].to_numpy(), offsets_of(counts))
+
+
+def text_columns(node: AskPairs, side: Side) -> list[pl.Expr]:
+    """The side's texts that the call reads, under the names of `text_names`."""
+    names = zip(node.inputs_of(side), text_names(node, side), strict=True)
+    return [as_text(pl.col(column)).alias(name) for column, name in names]
+
+
+def text_names(node: AskPairs, side: Side) -> tuple[str, ...]:
+    """Names of the side's texts, as the physical join knows them."""
+    return tuple(f"{side} {number}" for number in range(len(node.inputs_of(side))))
+
+
+def _cut_columns(node: AskPairs, side: Side) -> list[pl.Expr]:
+    """Row numbers, the side's keys, and its columns as the predicates know them."""
+    rows = pl.int_range(pl.len(), dtype=pl.UInt32).alias(_ROW + side)
+    number = 0 if side == "left" else 1
+    keys = [pair[number].body.alias(f"quail-frames key {i}") for i, pair in enumerate(node.keys)]
+    reads = frozenset().union(*(predicate.reads or () for predicate in node.where))
+    names = node.left_names if side == "left" else node.where_names
+    return [rows, *keys, *(pl.col(name).alias(after) for name, after in names if after in reads)]
+
+
+def _slices(counts: Int64) -> Iterator[tuple[int, int]]:
+    """Consecutive ranges of rows whose counts add up to at most `PAIRS_AT_ONCE`, or of one row."""
+    ends = np.cumsum(counts)
+    start = 0
+    while start < len(counts):
+        before = int(ends[start - 1]) if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, before + PAIRS_AT_ONCE, side="right")))
+        yield start, stop
+        start = stop
