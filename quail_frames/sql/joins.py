@@ -15,7 +15,7 @@ from quail_frames.sql.ai import Call, read_call
 from quail_frames.sql.dialects import AiFunction
 from quail_frames.sql.problems import errors_at, fail
 from quail_frames.sql.scalars import Translator, family
-from quail_frames.sql.scope import Bound, Key, keys, unwrapped
+from quail_frames.sql.scope import Bound, Key, keys, unique_name, unwrapped
 
 How = Literal["inner", "left", "full", "cross", "semi", "anti"]
 _SPOKEN = {"left": "LEFT JOIN", "full": "FULL JOIN", "semi": "EXISTS", "anti": "NOT EXISTS"}
@@ -97,7 +97,7 @@ def joined(
     at: exp.Expr,
     *,
     name: str,
-    keep_keys: bool = False,
+    used: frozenset[Key] = frozenset(),
 ) -> Side:
     """The two sides joined.
 
@@ -111,64 +111,108 @@ def joined(
         Where errors stand.
     name
         Name of the right side, for columns that both sides have.
-    keep_keys
-        The right side's keys are read later: in a left join they differ from the left side's.
+    used
+        Columns that are read later: of a left join, the right side's keys differ from the left side's.
     """
     found = sorted_terms(left, right, terms)
+    spoken = _SPOKEN.get(how, "JOIN")
     if how == "inner":
         left = left.filtered(found.left)
+    elif found.asked:
+        found.other += found.left
     elif found.left:
-        how_spelt = f"{_SPOKEN[how]} with a condition on its left side alone is not planned"
-        fail(found.left[0], f"{how_spelt}: filter that table in a subquery")
+        fail(found.left[0], f"{spoken} takes no condition on its left side alone: filter that table in a subquery")
     if found.right and how == "full":
         fail(found.right[0], "FULL JOIN takes conditions of the form a.x = b.x only: filter in a subquery")
     right = right.filtered(found.right)
-    rest = [*found.asked[1:], *found.other]
+    keep_keys = any(keys(b) & used for _, b in found.keys)
+    if found.asked:
+        return _asked(left, right, how, found, name, keep_keys=keep_keys)
     if how == "inner":
-        return _joined(left, right, how, found, at, name, {}).filtered(rest)
-    if rest:
+        return _joined(left, right, how, found, at, name, {}).filtered(found.other)
+    if found.other:
         fail(
-            rest[0],
-            f"{_SPOKEN[how]} takes conditions of the form a.x = b.x and one AI_FILTER only: filter in a subquery",
+            found.other[0], f"{_SPOKEN[how]} takes conditions of the form a.x = b.x and AI_FILTER: filter in a subquery"
         )
-    if not found.keys and not found.asked:
-        fail(at, f"{_SPOKEN[how]} has no condition of the form a.x = b.x and no AI_FILTER between both sides")
+    if not found.keys:
+        fail(at, f"{spoken} has no condition of the form a.x = b.x and no AI_FILTER between both sides")
     options = {"coalesce": False} if how == "full" or (how == "left" and keep_keys) else {}
     return _joined(left, right, how, found, at, name, options)
 
 
-def _joined(left: Side, right: Side, how: How, found: Terms, at: exp.Expr, name: str, options: dict[str, Any]) -> Side:
-    pairs = [_same_type(left, right, *pair) for pair in found.keys]
+def _asked(left: Side, right: Side, how: How, found: Terms, name: str, *, keep_keys: bool) -> Side:
+    """Joined by an AI condition, and by keys and column conditions that a pair has to pass before it is asked."""
+    question = found.asked[0]
+    where = [term for term in found.other if term.find(AiFunction) is None]
+    later = [*found.asked[1:], *(term for term in found.other if term.find(AiFunction) is not None)]
+    if how == "full":
+        fail(question, "FULL JOIN takes conditions of the form a.x = b.x only: UNION ALL two queries")
+    if later and how != "inner":
+        fail(later[0], f"{_SPOKEN[how]} takes one AI_FILTER between both sides: ask this one in a subquery")
+    if keep_keys and how == "left":
+        right = _with_spare_keys(right, found.keys)
+    call = read_call(question)
+    if "layout" in call.options:
+        fail(question, "layout is not an option of an AI_FILTER that joins: leave it out")
     suffix = _suffix(left.frame.columns, right.frame.columns, name)
-    options = {**options, **_keys(pairs), **({} if suffix == "_right" else {"suffix": suffix})}
-    with errors_at(found.asked[0] if found.asked else at):
-        if found.asked:
-            call = read_call(found.asked[0])
-            template = _pair_template(call, left, right)
-            frame = left.frame.ai_join(right.frame, template, how=how, **options, **call.options)
-        else:
-            frame = left.frame.join(right.frame, how=how if pairs else "cross", **options)
-    if how in ("semi", "anti"):
-        return Side(frame, left.columns)
+    options = {**_keys(left, right, found), **({} if suffix == "_right" else {"suffix": suffix}), **call.options}
+    with errors_at(question):
+        both = _after(left, right, found, suffix)
+        conditions = [Translator(_empty(left, right, found, suffix), both).condition(term) for term in where]
+        template = _pair_template(call, left, right)
+        frame = left.frame.ai_join(
+            right.frame, template, how=how, **options, **({"where": conditions} if conditions else {})
+        )
+    return Side(frame, left.columns if how in ("semi", "anti") else both).filtered(later)
+
+
+def _with_spare_keys(right: Side, pairs: Sequence[tuple[exp.Expr, exp.Expr]]) -> Side:
+    """The side with a second column for each key, which stays NULL where a left row has no partner."""
+    read = {key for _, b in pairs for key in keys(b)}
+    spare = {key: unique_name(f"{right.columns[key]}_key", set(right.frame.columns)) for key in read}
+    frame = right.frame.with_columns([pl.col(right.columns[key]).alias(new) for key, new in spare.items()])
+    return Side(frame, {**right.columns, **spare})
+
+
+def _joined(left: Side, right: Side, how: How, found: Terms, at: exp.Expr, name: str, options: dict[str, Any]) -> Side:
+    suffix = _suffix(left.frame.columns, right.frame.columns, name)
+    options = {**options, **_keys(left, right, found), **({} if suffix == "_right" else {"suffix": suffix})}
+    with errors_at(at):
+        frame = left.frame.join(right.frame, how=how if found.keys else "cross", **options)
+    return Side(frame, left.columns if how in ("semi", "anti") else _after(left, right, found, suffix, frame.columns))
+
+
+def _empty(left: Side, right: Side, found: Terms, suffix: str) -> pl.LazyFrame:
+    """A frame of the columns of an inner join, and no rows."""
+    how: Any = "inner" if found.keys else "cross"
+    joined = left.frame.empty.join(right.frame.empty, how=how, suffix=suffix, **_keys(left, right, found))
+    return pl.LazyFrame(schema=joined.collect_schema())
+
+
+def _after(left: Side, right: Side, found: Terms, suffix: str, columns: Sequence[str] | None = None) -> dict[Key, str]:
+    """Where each column stands after the join; a key that was coalesced is the other side's."""
+    columns = _empty(left, right, found, suffix).collect_schema().names() if columns is None else columns
+    pairs = [_same_type(left, right, *pair) for pair in found.keys]
     coalesced = {b.meta.output_name(): a.meta.output_name() for a, b in pairs if a.meta.is_column()}
-    columns = dict(left.columns)
+    after = dict(left.columns)
     for key, own in right.columns.items():
-        after = own + suffix if own in left.frame.columns else own
-        columns[key] = after if after in frame.columns else coalesced[own]
-    return Side(frame, columns)
+        renamed = own + suffix if own in left.frame.columns else own
+        after[key] = renamed if renamed in columns else coalesced[own]
+    return after
 
 
-def _keys(pairs: Sequence[tuple[pl.Expr, pl.Expr]]) -> dict[str, Any]:
+def _keys(left: Side, right: Side, found: Terms) -> dict[str, Any]:
+    """The keys as arguments of a join: `on` where both sides call them the same."""
+    pairs = [_same_type(left, right, *pair) for pair in found.keys]
     if not pairs:
         return {}
-    names = [tuple(map(_plain_name, pair)) for pair in pairs]
+    names = [(_plain_name(a), _plain_name(b)) for a, b in pairs]
     if all(a is not None and a == b for a, b in names):
         return {"on": [a for a, _ in names]}
-    shown = [
-        [name if name is not None else expr for name, expr in zip(*each, strict=True)]
-        for each in zip(names, pairs, strict=True)
-    ]
-    return {"left_on": [a for a, _ in shown], "right_on": [b for _, b in shown]}
+    return {
+        "left_on": [a if name is None else name for (a, _), (name, _) in zip(pairs, names, strict=True)],
+        "right_on": [b if name is None else name for (_, b), (_, name) in zip(pairs, names, strict=True)],
+    }
 
 
 def _plain_name(expr: pl.Expr) -> str | None:

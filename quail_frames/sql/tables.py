@@ -173,12 +173,7 @@ def _join(left: Side, right: Side, source: Source, terms: list[exp.Expr], used: 
     how: How = "full" if source.how == "FULL" else "left" if source.how in ("LEFT", "RIGHT") else "inner"
     if source.how == "RIGHT":
         left, right = right, left
-    keep = bool(used & right.columns.keys() & _keys_in(terms))
-    return joined(left, right, how, terms, at, name=name, keep_keys=keep)
-
-
-def _keys_in(terms: Sequence[exp.Expr]) -> set[Key]:
-    return {(bound.args["table"], bound.this) for term in terms for bound in term.find_all(Bound)}
+    return joined(left, right, how, terms, at, name=name, used=used)
 
 
 def _nullable(sources: Sequence[Source]) -> set[int]:

@@ -18,10 +18,13 @@ REVIEWS = pl.DataFrame(
         "stars": [5, 1, 3, 5, None, 4],
     }
 )
-ASPECTS = pl.DataFrame({"movie": ["m1", "m2", "m2", "m9"], "aspect": ["plot", "acting", "music", "plot"]})
+ASPECTS = pl.DataFrame(
+    {"movie": ["m1", "m2", "m2", "m9"], "aspect": ["plot", "acting", "music", "plot"], "weight": [1, 2, 4, 3]}
+)
 LABELS = ["plot", "acting", "other"]
 GOOD = "Is {review} good?"
 ENDING = "Does {review} discuss the ending?"
+PAIR = "Does {review} discuss {aspect}?"
 
 Frames = tuple[qf.LazyFrame, qf.LazyFrame]
 Query = tuple[str, str, Callable[[qf.LazyFrame, qf.LazyFrame], qf.LazyFrame]]
@@ -220,6 +223,97 @@ QUERIES: dict[str, Query] = {
         "bigquery",
         "SELECT * FROM reviews r WHERE EXISTS (SELECT 1 FROM aspects a WHERE a.movie = r.movie AND a.aspect = 'plot')",
         lambda r, a: r.join(a.filter(pl.col("aspect") == "plot"), on="movie", how="semi"),
+    ),
+    "an AI join": (
+        "snowflake",
+        "SELECT r.id, a.aspect FROM reviews r JOIN aspects a "
+        "ON AI_FILTER(PROMPT('Does {0} discuss {1}?', r.review, a.aspect), {'selectivity': 0.1})",
+        lambda r, a: r.ai_join(a, PAIR, selectivity=0.1).select("id", "aspect"),
+    ),
+    "an AI join by a comma": (
+        "bigquery",
+        "SELECT r.id, a.aspect FROM reviews AS r, aspects AS a "
+        "WHERE AI.IF(('Does ', r.review, ' discuss ', a.aspect, '?')) AND r.stars > 1",
+        lambda r, a: r.filter(pl.col("stars") > 1).ai_join(a, PAIR).select("id", "aspect"),
+    ),
+    "filters on both sides of an AI join": (
+        "snowflake",
+        "SELECT r.id, a.aspect FROM reviews r JOIN aspects a "
+        "ON AI_FILTER(PROMPT('Does {0} discuss {1}?', r.review, a.aspect)) "
+        "WHERE AI_FILTER('Is it good?', r.review) AND AI_CLASSIFY(a.aspect, ['people', 'things']) = 'people'",
+        lambda r, a: (
+            r.ai_filter("Is it good?", "review")
+            .ai_join(a.filter(qf.ai_classify("aspect", ["people", "things"]) == "people"), PAIR)
+            .select("id", "aspect")
+        ),
+    ),
+    "an AI join with a key and a column test": (
+        "snowflake",
+        "SELECT r.id, a.aspect FROM reviews r JOIN aspects a ON r.movie = a.movie AND r.stars > a.weight "
+        "AND AI_FILTER(PROMPT('Does {0} discuss {1}?', r.review, a.aspect))",
+        lambda r, a: r.ai_join(a, PAIR, on="movie", where=pl.col("stars") > pl.col("weight")).select("id", "aspect"),
+    ),
+    "a left AI join": (
+        "bigquery",
+        "SELECT r.id, a.aspect FROM reviews r LEFT JOIN aspects a ON r.movie = a.movie "
+        "AND AI.IF(('Does ', r.review, ' discuss ', a.aspect, '?'))",
+        lambda r, a: r.ai_join(a, PAIR, how="left", on="movie").select("id", "aspect"),
+    ),
+    "a semi AI join": (
+        "snowflake",
+        "SELECT * FROM reviews r WHERE EXISTS (SELECT 1 FROM aspects a "
+        "WHERE AI_FILTER(PROMPT('Does {0} discuss {1}?', r.review, a.aspect)) AND a.aspect <> 'music')",
+        lambda r, a: r.ai_join(a.filter(pl.col("aspect") != "music"), PAIR, how="semi"),
+    ),
+    "an anti AI join": (
+        "bigquery",
+        "SELECT id FROM reviews r WHERE stars > 1 AND NOT EXISTS (SELECT 1 FROM aspects a "
+        "WHERE a.movie = r.movie AND AI.IF(('Does ', r.review, ' discuss ', a.aspect, '?')))",
+        lambda r, a: r.filter(pl.col("stars") > 1).ai_join(a, PAIR, on="movie", how="anti").select("id"),
+    ),
+    "a self join by alias": (
+        "snowflake",
+        "SELECT a.id AS one, b.id AS other FROM reviews a JOIN reviews b ON a.movie = b.movie AND a.id < b.id "
+        "AND AI_FILTER(PROMPT('Do {0} and {1} agree?', a.review, b.review))",
+        lambda r, a: r.ai_join(
+            r, "Do {left.review} and {right.review} agree?", on="movie", where=pl.col("id") < pl.col("id_right")
+        ).select(pl.col("id").alias("one"), pl.col("id_right").alias("other")),
+    ),
+    "two AI joins that share an anchor": (
+        "snowflake",
+        "SELECT r.id, a1.aspect AS first, a2.aspect AS second FROM reviews r "
+        "JOIN aspects a1 ON AI_FILTER(PROMPT('Does {0} discuss {1}?', r.review, a1.aspect)) "
+        "JOIN aspects a2 ON AI_FILTER(PROMPT('Does {0} praise {1}?', r.review, a2.aspect))",
+        lambda r, a: (
+            r.ai_join(a, PAIR)
+            .ai_join(a, "Does {review} praise {right.aspect}?", suffix="_a2")
+            .select("id", pl.col("aspect").alias("first"), pl.col("aspect_a2").alias("second"))
+        ),
+    ),
+    "a chain of three AI joins": (
+        "bigquery",
+        "SELECT r1.id AS one, r2.id AS two, a2.aspect FROM reviews r1 "
+        "JOIN aspects a1 ON AI.IF(('Does ', r1.review, ' discuss ', a1.aspect, '?')) "
+        "JOIN reviews r2 ON AI.IF(('Does ', r2.review, ' discuss ', a1.aspect, '?')) "
+        "JOIN aspects a2 ON AI.IF(('Does ', r2.review, ' praise ', a2.aspect, '?'))",
+        lambda r, a: (
+            r.ai_join(a, PAIR)
+            .ai_join(r, "Does {right.review} discuss {aspect}?", suffix="_r2")
+            .ai_join(a, "Does {review_r2} praise {right.aspect}?", suffix="_a2")
+            .select(pl.col("id").alias("one"), pl.col("id_r2").alias("two"), pl.col("aspect_a2").alias("aspect"))
+        ),
+    ),
+    "a classification of joined pairs": (
+        "snowflake",
+        "SELECT r.id, AI_CLASSIFY(PROMPT('{0}: {1}', a.aspect, r.review), ['plot', 'acting', 'other']) AS topic "
+        "FROM reviews r CROSS JOIN aspects a WHERE AI_FILTER(PROMPT('Does {0} discuss {1}?', r.review, a.aspect))",
+        lambda r, a: r.ai_join(a, PAIR).select("id", qf.ai_classify("{aspect}: {review}", LABELS).alias("topic")),
+    ),
+    "AI conditions between two tables joined by OR": (
+        "snowflake",
+        "SELECT r.id, a.aspect FROM reviews r JOIN aspects a ON r.movie = a.movie "
+        "AND (AI_FILTER(PROMPT('Does {0} discuss {1}?', r.review, a.aspect)) OR a.aspect = 'plot')",
+        lambda r, a: r.join(a, on="movie").filter(qf.ai_if(PAIR) | (pl.col("aspect") == "plot")).select("id", "aspect"),
     ),
     "a query over a query": (
         "snowflake",
