@@ -1,4 +1,4 @@
-"""The quail-frames command: questions about the installation, answered in the terminal.
+"""The quail-frames command: questions about the installation, and SQL over files, answered in the terminal.
 
 It may import every part of the package; each subcommand imports what it needs when it runs, so `--help` stays quick.
 """
@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import metadata
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from quail_frames.lazy.frame import LazyFrame
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_show_locals=False)
 
@@ -112,3 +118,78 @@ def extra_state(distributions: tuple[str, ...]) -> str:
     """The versions of an extra's distributions, or which of them are missing."""
     found = {name: installed(name) for name in distributions}
     return ", ".join(f"{name} {number or 'missing'}" for name, number in found.items())
+
+
+@app.command()
+def sql(
+    query: Annotated[str, typer.Argument(help="One SELECT statement, or - to read it from standard input.")],
+    table: Annotated[
+        list[str] | None, typer.Option(help="NAME=FILE (.parquet, .csv, .ndjson, .ipc); once for each table.")
+    ] = None,
+    dialect: Annotated[str, typer.Option(help="snowflake or bigquery.")] = "snowflake",
+    model: Annotated[str, typer.Option(help="A model as in quail_frames.configure.")] = "smollm2-135m",
+    explain: Annotated[bool, typer.Option("--explain", help="Print the plan; ask nothing.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the rows here (.parquet, .csv, .ndjson).")
+    ] = None,
+) -> None:
+    """Run an AI-SQL query over files."""
+    import quail_frames as qf
+
+    text = typer.get_text_stream("stdin").read() if query == "-" else query
+    try:
+        frames = dict(map(read_table, table or []))
+        qf.configure(model=model)
+        planned = qf.SQLContext(frames, dialect=dialect).execute(text)  # type: ignore[arg-type]
+        if explain:
+            typer.echo(planned.explain())
+        elif output is not None:
+            write(planned, output)
+        else:
+            show(planned.collect())
+    except (qf.QuailFramesError, ValueError, OSError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from error
+
+
+def read_table(entry: str) -> tuple[str, pl.LazyFrame]:
+    """Name and frame of `NAME=FILE`."""
+    import polars as pl
+
+    readers: dict[str, Callable[[Path], pl.LazyFrame]] = {
+        ".parquet": pl.scan_parquet,
+        ".csv": pl.scan_csv,
+        ".ndjson": pl.scan_ndjson,
+        ".jsonl": pl.scan_ndjson,
+        ".ipc": pl.scan_ipc,
+        ".arrow": pl.scan_ipc,
+    }
+    name, given, file = entry.partition("=")
+    if not given or not name or not file:
+        raise ValueError(f"--table {entry!r} is not NAME=FILE")
+    path = Path(file)
+    if path.suffix not in readers:
+        raise ValueError(f"table {name!r}: {file} ends in none of {', '.join(readers)}")
+    if not path.is_file():
+        raise ValueError(f"table {name!r}: there is no file {file}")
+    return name, readers[path.suffix](path)
+
+
+def write(planned: LazyFrame, path: Path) -> None:
+    """The rows of a query to a file, as answers come where it is a Parquet file."""
+    if path.suffix == ".parquet":
+        planned.sink_parquet(path)
+    elif path.suffix == ".csv":
+        planned.collect().write_csv(path)
+    elif path.suffix in (".ndjson", ".jsonl"):
+        planned.collect().write_ndjson(path)
+    else:
+        raise ValueError(f"{path} ends in none of .parquet, .csv, .ndjson: choose one of them")
+
+
+def show(frame: pl.DataFrame) -> None:
+    """Print a frame with every column, and the first and last of many rows."""
+    import polars as pl
+
+    with pl.Config(tbl_cols=-1, tbl_rows=40, fmt_str_lengths=80):
+        typer.echo(frame)
