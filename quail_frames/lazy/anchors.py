@@ -1,6 +1,8 @@
 """Choosing the anchor of an AI join: the side whose documents stay in KV memory while the other's pass by.
 
-Sides are looked at through a sample of their first rows; no model is asked.
+The anchor is part of the prompt, so the choice looks only at what the user wrote below the
+join: no later step, and no rewriting of the plan, can change an answer. Sides are looked at
+through a sample of their first rows; no model is asked.
 """
 
 from __future__ import annotations
@@ -24,7 +26,6 @@ from quail_frames.optimizer.rules.order_calls import (
     passing_share,
 )
 from quail_frames.plan.logical import (
-    Ask,
     AskPairs,
     Filter,
     Join,
@@ -36,7 +37,10 @@ from quail_frames.plan.logical import (
     Source,
     Step,
     WithColumns,
+    columns,
+    expressions,
     inputs,
+    names_of,
     rewrite,
 )
 
@@ -58,7 +62,7 @@ class SideFigures:
 
 
 def choose_anchors(plan: Node) -> Node:
-    """The plan with the anchor of every AI join chosen, where the user left it open."""
+    """The plan as written with the anchor of every AI join chosen, where the user left it open."""
     return rewrite(plan, lambda node: _chosen(node) if isinstance(node, AskPairs) and node.anchor is None else node)
 
 
@@ -101,9 +105,13 @@ def _figures(node: AskPairs, side: Side, below: Node) -> SideFigures:
 def _asked_about(node: Node, names: set[str]) -> bool:
     """Whether a filter just below asks about these very columns."""
     while isinstance(node, Project | Filter | WithColumns):
+        calls = [use for e in expressions(node) for use in e.calls] if isinstance(node, Filter) else []
+        if any({text.column for text in use.inputs} == names for use in calls):
+            return True
+        if isinstance(node, WithColumns) and names & set(names_of(node.expressions)):
+            return False
         node = node.input
-    documents = [{text.column for text in use.inputs} for use in node.calls] if isinstance(node, Ask) else []
-    return names in documents
+    return False
 
 
 def _rows(node: Node) -> float:
@@ -116,8 +124,8 @@ def _rows(node: Node) -> float:
     if isinstance(node, Join):
         return max(map(_rows, inputs(node)))
     rows = _rows(node.input)
-    if isinstance(node, Ask):
-        return rows * float(np.prod([passing_share(p.test.condition, p.calls) for p in node.keep if p.test]))
+    if isinstance(node, Filter):
+        return rows * float(np.prod([passing_share(p.test.condition, p.calls) for p in node.predicates if p.test]))
     return min(rows, node.length) if isinstance(node, Slice) and node.length is not None else rows
 
 
@@ -137,10 +145,6 @@ def sample(node: Node) -> pl.DataFrame:
     """Some of the node's first rows with null for every answer; none where looking would cost more than a glance."""
     if isinstance(node, Source):
         return _head(node)
-    if isinstance(node, Ask):
-        below = sample(node.input)
-        answers = [pl.lit(None, dtype=answer_dtype(use.call)).alias(use.column) for use in node.answers]
-        return (below if node.carry is None else below.select(node.carry)).with_columns(answers)
     if isinstance(node, AskPairs):
         left, right = sample(node.left), sample(node.right)
         nobody_or_first = np.arange(left.height) % right.height if right.height else np.full(left.height, -1)
@@ -154,7 +158,9 @@ def sample(node: Node) -> pl.DataFrame:
         if not node.predicates:
             return sample(node.input)
     assert isinstance(node, Filter | WithColumns | Select | Project | Slice | Step)
-    return applied(node, [sample(node.input).lazy()]).collect()
+    calls = {use.column: use.call for expression in expressions(node) for use in expression.calls}
+    answers = [pl.lit(None, dtype=answer_dtype(call)).alias(column) for column, call in calls.items()]
+    return applied(node, [sample(node.input).with_columns(answers).lazy()]).select(columns(node)).collect()
 
 
 def _head(source: Source) -> pl.DataFrame:

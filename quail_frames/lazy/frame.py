@@ -18,7 +18,7 @@ from quail_frames.lazy.progress import with_progress
 from quail_frames.lazy.relational import Relational
 from quail_frames.lazy.sources import io_source, sink_parquet
 from quail_frames.optimizer.explain import explain
-from quail_frames.optimizer.rules import ANCHORED, optimize
+from quail_frames.optimizer.rules import optimize
 from quail_frames.plan.calls import Layout, Overflow, Scoring
 from quail_frames.plan.logical import Node, PairKind, Project, Source, asks, columns, source_rows
 from quail_frames.runtime.report import RunReport
@@ -339,7 +339,7 @@ class LazyFrame(Relational):
 
     def _optimized(self) -> Node:
         names = tuple(self._schema.names())
-        plan = optimize(choose_anchors(optimize(self._plan)), ANCHORED)
+        plan = optimize(choose_anchors(self._plan))
         return plan if columns(plan) == names else Project(plan, names)
 
     def _concatenated(self, found: list[pl.DataFrame]) -> pl.DataFrame:

@@ -404,6 +404,16 @@ def test_the_anchor_is_the_side_that_costs_less_and_explain_names_it() -> None:
     )
 
 
+def test_what_follows_a_join_does_not_change_its_anchor(engine: object) -> None:
+    long = pl.DataFrame({"text": [f"{n} " + "word " * 30 for n in range(8)], "few": [n == 0 for n in range(8)]})
+    joined = qf.lazy(long).ai_filter("Is {text} odd?").with_columns(up=qf.ai_score("Is {text} up?") > 0.5)
+    joined = joined.ai_join(TERMS, MENTIONS)
+    out = joined.collect()
+    for predicates in ([pl.col("few")], ["up", pl.col("term") == "term 1"], [pl.col("k") > 2]):
+        assert_frame_equal(joined.filter(*predicates).collect(), out.filter(*predicates))
+        assert_frame_equal(joined.to_polars().filter(*predicates).collect(), out.filter(*predicates))
+
+
 def test_a_source_that_may_ask_a_model_is_not_looked_at() -> None:
     qf.configure("no such model")
     asking = qf.lazy(LETTERS).ai_filter("Is {text} good?").to_polars()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from quail_frames.optimizer.rules import ANCHORED, optimize
+from quail_frames.optimizer.rules import optimize
 from quail_frames.optimizer.rules.keep_resident import keep_resident
 from quail_frames.optimizer.rules.prune_columns import prune_columns
 from quail_frames.optimizer.rules.push_filters import push_filters
@@ -104,7 +104,7 @@ def test_documents_stay_where_an_operator_above_asks_about_them() -> None:
 
 
 def test_anchors_stay_for_a_later_call_about_the_pair_and_for_a_later_join() -> None:
-    chain = optimize(Ask(join(), answers=(about("a", "y"),)), ANCHORED)
+    chain = optimize(Ask(join(), answers=(about("a", "y"),)), (share_anchors, keep_resident))
     assert isinstance(chain, Ask) and isinstance(chain.input, AskPairs) and chain.input.retain
     again = keep_resident(join(join(), Source(None, "s", ("z",)), slots=(("left", "a"), ("right", "z"))))
     assert isinstance(again, AskPairs) and isinstance(again.left, AskPairs)

@@ -1,4 +1,4 @@
-"""The logical rules, one file each; `RULES` is the pipeline, `ANCHORED` what follows the choice of joins' anchors.
+"""The logical rules, one file each; `RULES` is the pipeline.
 
 A rule is a pure function from plan to plan that leaves alone what it cannot read.
 """
@@ -30,8 +30,9 @@ RULES: tuple[Rule, ...] = (
     stop_early,
     prune_columns,
     order_calls,
+    share_anchors,
+    keep_resident,
 )
-ANCHORED: tuple[Rule, ...] = (share_anchors, keep_resident)
 
 
 def optimize(plan: Node, rules: tuple[Rule, ...] = RULES) -> Node:
