@@ -62,10 +62,17 @@ def _is_ai_name(tokens: list[Token]) -> bool:
     return kinds and ai.token_type is TokenType.VAR and ai.text.upper() == "AI" and name.text.isidentifier()
 
 
+class _Quiet:
+    """A parser that leaves it to `parse` to say what is not a query."""
+
+    def _warn_unsupported(self) -> None:
+        """Log nothing: such a statement is an error of ours."""
+
+
 class SnowflakeAi(Snowflake):
     """Snowflake's SQL with AI functions."""
 
-    class Parser(SnowflakeParser):
+    class Parser(_Quiet, SnowflakeParser):
         FUNCTIONS: ClassVar[dict[str, Any]] = {**SnowflakeParser.FUNCTIONS, **_BUILDERS}
 
     def tokenize(self, *args: Any, **options: Any) -> list[Token]:
@@ -75,7 +82,7 @@ class SnowflakeAi(Snowflake):
 class BigQueryAi(BigQuery):
     """BigQuery's SQL with AI functions."""
 
-    class Parser(BigQueryParser):
+    class Parser(_Quiet, BigQueryParser):
         FUNCTIONS: ClassVar[dict[str, Any]] = {**BigQueryParser.FUNCTIONS, **_BUILDERS}
 
     def tokenize(self, *args: Any, **options: Any) -> list[Token]:
@@ -134,6 +141,9 @@ def _plain_label(node: exp.Expr) -> exp.Expr:
         path = node.expression
         keys = [part.this for part in path.expressions[1:]] if isinstance(path, exp.JSONPath) else []
         return node.this if keys in (["labels", 0], ["label"]) else node
+    if isinstance(node, exp.Bracket) and isinstance(node.this, exp.Bracket) and _is_classify(node.this.this):
+        keys = [key.name for each in (node.this, node) for key in each.expressions]
+        return node.this.this if keys == ["labels", "0"] else node
     if isinstance(node, exp.Cast) and node.to.is_type("text", "varchar"):
         inner = _plain_label(node.this)
         return inner if _is_classify(inner) else node

@@ -79,6 +79,8 @@ def _round(to: Translator, node: Any) -> pl.Expr:
 
 
 def _log(to: Translator, node: Any) -> pl.Expr:
+    if node.args.get("expression") is None:
+        fail(node, "LOG takes a base and a number: write LN(x) for the natural logarithm")
     return to.number(node.expression).log() / to.number(node.this).log()
 
 
@@ -108,10 +110,10 @@ def _trim(to: Translator, node: Any) -> pl.Expr:
 
 def _substring(to: Translator, node: Any) -> pl.Expr:
     """From a position counted from 1 (0 means 1), or from the end where it is negative."""
-    start = node.args["start"]
-    position = start.this if isinstance(start, exp.Literal) else None
-    if position is None or not position.isdecimal():
-        fail(start, "SUBSTR takes a constant position, 1 or more; RIGHT(text, n) gives the end of a text")
+    start = node.args.get("start")
+    position = start.this if isinstance(start, exp.Literal) else ""
+    if not position.isdecimal():
+        fail(start or node, "SUBSTR takes a constant position, 1 or more; RIGHT(text, n) gives the end of a text")
     length = node.args.get("length")
     taken = None if length is None else _integer(to, length, "the length").clip(lower_bound=0)
     return to.text(node.this).str.slice(max(int(position) - 1, 0), taken)
@@ -263,7 +265,6 @@ _TWO = "this expression"
 _MANY = "this expressions"
 
 FUNCTIONS: dict[type[exp.Expr], Function] = {
-    exp.Neg: _function(_takes_number(lambda x: -x), _PLAIN, "-x"),
     exp.Div: _function(_divide, _TWO, "a / b"),
     exp.SafeDivide: _function(_divide, _TWO, "SAFE_DIVIDE(a, b)"),
     exp.IntDiv: _function(_whole_divide, _TWO, "DIV(a, b)"),

@@ -116,7 +116,7 @@ def joined(
     """
     found = sorted_terms(left, right, terms)
     spoken = _SPOKEN.get(how, "JOIN")
-    if how == "inner":
+    if how in ("inner", "semi"):
         left = left.filtered(found.left)
     elif found.asked:
         found.other += found.left
@@ -160,9 +160,9 @@ def _asked(left: Side, right: Side, how: How, found: Terms, name: str, *, keep_k
         both = _after(left, right, found, suffix)
         conditions = [Translator(_empty(left, right, found, suffix), both).condition(term) for term in where]
         template = _pair_template(call, left, right)
-        frame = left.frame.ai_join(
-            right.frame, template, how=how, **options, **({"where": conditions} if conditions else {})
-        )
+        if conditions:
+            options["where"] = conditions
+        frame = left.frame.ai_join(right.frame, template, how=how, **options)
     return Side(frame, left.columns if how in ("semi", "anti") else both).filtered(later)
 
 

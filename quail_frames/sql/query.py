@@ -229,6 +229,7 @@ def _distinct_names(items: Sequence[Item], side: Side) -> list[Item]:
         if item.name in taken:
             if not item.at.is_star:
                 fail(item.at, f"two columns of the result are called {item.name!r}: give one another name with AS")
-            item = replace(item, name=unique_name(side.columns[(item.node.args["table"], item.node.this)], taken))
+            after = side.columns[(item.node.args["table"], item.node.this)]
+            item = replace(item, name=unique_name(f"{item.name}_right" if after in taken else after, taken))
         found.append(item)
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -84,6 +84,8 @@ class Translator:
             return _ARITHMETIC[kind](self.number(node.this), self.number(node.expression))
         if kind in FUNCTIONS:
             return FUNCTIONS[kind].translate(self, node)
+        if kind not in _FORMS:
+            fail(node, f"{kind.__name__.upper()} cannot stand here: take it out of the expression")
         return _FORMS[kind](self, node)
 
     # Types --------------------------------------------------------------------------------
@@ -94,6 +96,8 @@ class Translator:
         kinds = self.dtype(a), self.dtype(b)
         if kinds[0] == kinds[1] or pl.Null in kinds:
             return a, b
+        if any(kind.is_unsigned_integer() for kind in kinds) and not any(map(_is_count, (left, right))):
+            return tuple(e.cast(pl.Int64) if k.is_unsigned_integer() else e for e, k in zip((a, b), kinds, strict=True))
         if kinds[0].is_temporal() and kinds[1] == pl.String:
             return a, self._as_date(right, b, kinds[0])
         if kinds[1].is_temporal() and kinds[0] == pl.String:
@@ -188,13 +192,18 @@ class Translator:
     def in_(self, node: exp.In) -> pl.Expr:
         values = [value for value in node.expressions if not isinstance(value, exp.Null)]
         has_null = len(values) < len(node.expressions)
-        if values and all(map(_is_constant, values)) and family(self.dtype(self(node.this))) in ("text", "number"):
-            self.alike(node.this, values[0])
+        if values and all(isinstance(value, exp.Literal) for value in values) and self._is_listed(node.this, values):
             found = self(node.this).is_in([constant(value) for value in values])
         else:
             tests = [operator.eq(*self.alike(node.this, value)) for value in values]
             found = pl.any_horizontal(tests) if tests else pl.lit(None, dtype=pl.Boolean)
         return pl.when(found).then(True).otherwise(None) if has_null else found
+
+    def _is_listed(self, node: exp.Expr, values: Sequence[exp.Expr]) -> bool:
+        """Whether `is_in` can compare: texts with texts, whole numbers with whole numbers."""
+        found = self.dtype(self(node))
+        kinds = {type(constant(value)) for value in values}
+        return (family(found) == "text" and kinds == {str}) or (found.is_integer() and kinds == {int})
 
     def between(self, node: exp.Between) -> pl.Expr:
         low, high = node.args["low"], node.args["high"]
@@ -204,6 +213,11 @@ class Translator:
 
 def _literal(translator: Translator, node: exp.Literal) -> pl.Expr:
     return pl.lit(node.this if node.is_string else number(node))
+
+
+def _negative(translator: Translator, node: exp.Neg) -> pl.Expr:
+    literal = isinstance(node.this, exp.Literal) and not node.this.is_string
+    return pl.lit(constant(node)) if literal else -translator.number(node.this)
 
 
 def _all_of(translator: Translator, node: exp.And) -> pl.Expr:
@@ -218,6 +232,7 @@ _FORMS: dict[type[exp.Expr], Callable[[Translator, Any], pl.Expr]] = {
     Field: Translator.field,
     AiFunction: Translator.ai,
     exp.Literal: _literal,
+    exp.Neg: _negative,
     exp.Boolean: lambda translator, node: pl.lit(bool(node.this)),
     exp.Null: lambda translator, node: pl.lit(None),
     exp.Paren: lambda translator, node: translator(node.this),
@@ -231,9 +246,9 @@ _FORMS: dict[type[exp.Expr], Callable[[Translator, Any], pl.Expr]] = {
 }
 
 
-def _is_constant(node: exp.Expr) -> bool:
-    negative = isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal)
-    return isinstance(node, exp.Literal) or negative
+def _is_count(node: exp.Expr) -> bool:
+    """Whether the node is a number, 0 or more, as it stands."""
+    return isinstance(node, exp.Literal) and not node.is_string
 
 
 def constant(node: Any) -> Any:

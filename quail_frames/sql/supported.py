@@ -49,7 +49,7 @@ _STRUCTURE: dict[type[exp.Expr], str] = {
 }
 _PLAIN: frozenset[type[exp.Expr]] = frozenset(
     {exp.Literal, exp.Boolean, exp.Null, exp.DataType, exp.Var, exp.Paren, exp.And, exp.Or, exp.Not, exp.EQ, exp.NEQ}
-    | {exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Add, exp.Sub, exp.Mul}
+    | {exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Add, exp.Sub, exp.Mul, exp.Neg}
 )
 _NOT_IN = "NOT IN (SELECT ...) is never TRUE beside a NULL: write NOT EXISTS (SELECT 1 FROM ... WHERE a.x = b.x)"
 _ADVICE: dict[str, str] = {
