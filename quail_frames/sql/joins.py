@@ -17,7 +17,7 @@ from quail_frames.sql.problems import errors_at, fail
 from quail_frames.sql.scalars import Translator, family
 from quail_frames.sql.scope import Bound, Key, keys, unique_name, unwrapped
 
-How = Literal["inner", "left", "full", "cross", "semi", "anti"]
+How = Literal["inner", "left", "full", "semi", "anti"]
 _SPOKEN = {"left": "LEFT JOIN", "full": "FULL JOIN", "semi": "EXISTS", "anti": "NOT EXISTS"}
 
 

@@ -97,7 +97,7 @@ class Translator:
         if kinds[0] == kinds[1] or pl.Null in kinds:
             return a, b
         if any(kind.is_unsigned_integer() for kind in kinds) and not any(map(_is_count, (left, right))):
-            return tuple(e.cast(pl.Int64) if k.is_unsigned_integer() else e for e, k in zip((a, b), kinds, strict=True))
+            return _signed(a, kinds[0]), _signed(b, kinds[1])
         if kinds[0].is_temporal() and kinds[1] == pl.String:
             return a, self._as_date(right, b, kinds[0])
         if kinds[1].is_temporal() and kinds[0] == pl.String:
@@ -192,7 +192,7 @@ class Translator:
     def in_(self, node: exp.In) -> pl.Expr:
         values = [value for value in node.expressions if not isinstance(value, exp.Null)]
         has_null = len(values) < len(node.expressions)
-        if values and all(isinstance(value, exp.Literal) for value in values) and self._is_listed(node.this, values):
+        if values and all(map(_is_constant, values)) and self._is_listed(node.this, values):
             found = self(node.this).is_in([constant(value) for value in values])
         else:
             tests = [operator.eq(*self.alike(node.this, value)) for value in values]
@@ -244,6 +244,14 @@ _FORMS: dict[type[exp.Expr], Callable[[Translator, Any], pl.Expr]] = {
     exp.In: Translator.in_,
     exp.Between: Translator.between,
 }
+
+
+def _signed(expr: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    return expr.cast(pl.Int64) if dtype.is_unsigned_integer() else expr
+
+
+def _is_constant(node: exp.Expr) -> bool:
+    return isinstance(node.this if isinstance(node, exp.Neg) else node, exp.Literal)
 
 
 def _is_count(node: exp.Expr) -> bool:
