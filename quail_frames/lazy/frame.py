@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -12,14 +12,13 @@ from quail_frames.errors import ContextOverflowError, PlanError
 from quail_frames.lazy.anchors import choose_anchors
 from quail_frames.lazy.engines import Runner, default_engine
 from quail_frames.lazy.execute import Run, plain_query, run_plan
-from quail_frames.lazy.expressions import Column, ai_classify, ai_if, ai_score
 from quail_frames.lazy.pairs import JoinSide, record_pairs
 from quail_frames.lazy.progress import with_progress
-from quail_frames.lazy.relational import Relational
+from quail_frames.lazy.row_verbs import RowVerbs
 from quail_frames.lazy.sources import io_source, sink_parquet
 from quail_frames.optimizer.explain import explain
 from quail_frames.optimizer.rules import optimize
-from quail_frames.plan.calls import Layout, Overflow, Scoring
+from quail_frames.plan.calls import Overflow
 from quail_frames.plan.logical import Node, PairKind, Project, Source, asks, columns, source_rows
 from quail_frames.runtime.report import RunReport
 
@@ -54,7 +53,7 @@ def lazy(frame: pl.DataFrame | pl.LazyFrame | LazyFrame, *, engine: Runner | Non
     return LazyFrame(Source(frame.lazy(), text, tuple(schema.names()), rows), schema, engine)
 
 
-class LazyFrame(Relational):
+class LazyFrame(RowVerbs):
     """A query over a frame, with AI calls anywhere in its expressions; made by `lazy`.
 
     Relational methods are those of `pl.LazyFrame`. Nothing is read or asked before
@@ -86,67 +85,6 @@ class LazyFrame(Relational):
         from quail_frames.lazy.verbs import Verbs
 
         return Verbs(self)
-
-    def ai_filter(
-        self,
-        template: str,
-        *columns: Column,
-        selectivity: float | None = None,
-        layout: Layout = "auto",
-        overflow: Overflow = "error",
-    ) -> Self:
-        """Rows whose answer is TRUE; parameters and errors are those of `ai_if`."""
-        return self.filter(ai_if(template, *columns, selectivity=selectivity, layout=layout, overflow=overflow))
-
-    def ai_score(
-        self,
-        template: str,
-        *columns: Column,
-        name: str | None = None,
-        selectivity: float | None = None,
-        layout: Layout = "auto",
-        overflow: Overflow = "error",
-    ) -> Self:
-        """A column (`name`, or `<first column>_score`) with the probability of TRUE; parameters as `ai_score`."""
-        expr = ai_score(template, *columns, selectivity=selectivity, layout=layout, overflow=overflow)
-        return self.with_columns(expr if name is None else expr.alias(name))
-
-    def ai_classify(
-        self,
-        input: Column,
-        labels: Sequence[str],
-        *,
-        name: str | None = None,
-        descriptions: Mapping[str, str] | Sequence[str | None] | None = None,
-        task_description: str | None = None,
-        selectivity: float | None = None,
-        layout: Layout = "auto",
-        scoring: Scoring = "auto",
-        overflow: Overflow = "error",
-        probabilities: bool = False,
-    ) -> Self:
-        """A column (`name`, or `<first column>_label`) with one of `labels`; parameters as `ai_classify`.
-
-        With `probabilities` a second column `<name>_probabilities` holds a struct with one Float64 a label.
-        """
-        expr = ai_classify(
-            input,
-            labels,
-            descriptions=descriptions,
-            task_description=task_description,
-            selectivity=selectivity,
-            layout=layout,
-            scoring=scoring,
-            overflow=overflow,
-            probabilities=probabilities,
-        )
-        name = expr.meta.output_name() if name is None else name
-        if not probabilities:
-            return self.with_columns(expr.alias(name))
-        return self.with_columns(
-            expr.struct.field("label").alias(name),
-            expr.struct.field("probabilities").alias(f"{name}_probabilities"),
-        )
 
     def ai_join(
         self,
