@@ -81,6 +81,27 @@ def test_a_null_is_not_asked_and_a_filter_drops_its_row(reference: ReferenceEngi
     assert asked(reference)[:2] == ["", ""]
 
 
+TEXTS = [
+    "",
+    " ",
+    "x",
+    "日本語",
+    "שלום",
+    "👩‍👩‍👧 ✓",
+    "\x00\x07\r\n",
+    "<|im_end|>{0} {review}",
+    'a\\b {"json": [1]}',
+    "long " * 5000,
+]
+
+
+def test_texts_are_asked_as_they_are(reference: ReferenceEngine) -> None:
+    frame = pl.DataFrame({"review": TEXTS})
+    out = qf.lazy(frame).with_columns(qf.ai_score(GOOD), qf.ai_classify("review", LABELS)).collect()
+    assert [texts for call, texts in reference.asks if call.kind == "AiScore"] == [(text,) for text in TEXTS]
+    assert out["review"].to_list() == TEXTS
+
+
 def test_twenty_equal_rows_are_one_ask(reference: ReferenceEngine) -> None:
     frame = pl.DataFrame({"review": ["same"] * 20})
     assert qf.lazy(frame).with_columns(qf.ai_if(GOOD)).collect().height == 20
