@@ -33,12 +33,9 @@ else:
     from quail_frames.lazy.expressions import ai_if as ai_if
     from quail_frames.lazy.expressions import ai_score as ai_score
     from quail_frames.lazy.frame import LazyFrame as LazyFrame
-    from quail_frames.lazy.frame import lazy as _lazy
     from quail_frames.sql import sql as _sql
 
-    # The functions: they shadow the subpackages of those names, which stay importable.
-    lazy = _lazy
-    sql = _sql
+    sql = _sql  # the function: it shadows the subpackage of that name, which stays importable
 
     _FRONT_END = (
         "LazyFrame",
@@ -55,6 +52,7 @@ else:
     )
 
 if TYPE_CHECKING:
+    from quail_frames.lazy.frame import lazy as lazy  # at run time the part `lazy`, which can be called
     from quail_frames.runtime.engine import Engine
     from quail_frames.runtime.report import RunReport
     from quail_frames.sql.context import SQLContext as SQLContext

@@ -32,6 +32,14 @@ def asked(engine: ReferenceEngine) -> list[str]:
     return sorted(text for _, (text, *_) in engine.asks)
 
 
+def test_the_part_lazy_is_the_function_lazy() -> None:
+    import importlib
+
+    part = importlib.import_module("quail_frames.lazy")
+    assert part.frame.LazyFrame is qf.LazyFrame
+    assert isinstance(qf.lazy(FRAME), qf.LazyFrame)
+
+
 # Entries --------------------------------------------------------------------------------
 
 
