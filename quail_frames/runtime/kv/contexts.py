@@ -62,13 +62,13 @@ class ContextTable:
         pages = self.table[np.repeat(contexts, counts), positions // PAGE]
         return pages.astype(np.int64) * PAGE + positions % PAGE
 
-    def begin(self, context: int, pages: Int32) -> None:
-        """Begin an empty context with whole pages of others; the caller has counted the references."""
-        assert self.held[context] == 0
+    def begin(self, contexts: Int32, pages: Int32) -> None:
+        """Begin empty contexts with the same whole pages of others; the caller has counted the references."""
+        assert not self.held[contexts].any()
         self._widen(len(pages))
-        self.table[context, : len(pages)] = pages
-        self.held[context] = len(pages)
-        self.lengths[context] = len(pages) * PAGE
+        self.table[contexts, : len(pages)] = pages
+        self.held[contexts] = len(pages)
+        self.lengths[contexts] = len(pages) * PAGE
 
     def rewind(self, contexts: Int32, lengths: npt.ArrayLike) -> None:
         """Forget tokens from `lengths` on and give their pages back."""

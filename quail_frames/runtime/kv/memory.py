@@ -125,24 +125,22 @@ class Memory:
         self.index.register(document.tokens, document.hashes, self.contexts.table[context])
         return context, prefix
 
-    def fork(self, source: int, tokens: int, length: int) -> int | None:
-        """A context that begins with the first `tokens` tokens of another, with room for `length`; None without room.
+    def fork(self, source: int, tokens: int, lengths: Int64) -> Int32:
+        """Contexts that begin with the first `tokens` tokens of another, with room for `lengths`.
 
-        Whole pages are shared; the tokens of a partial last page are copied by the next batch.
+        As many of them, in order, as there is room for. Whole pages are shared; the tokens
+        of a partial last page are copied by the next batch.
         """
-        pool, whole = self.contexts.pool, tokens // PAGE
+        whole = tokens // PAGE
+        count = self.room_for(pages_for(lengths) - whole)
         shared = self.contexts.table[source, :whole].copy()
-        pool.share(shared)
-        if not self._free_up(int(pages_for(length)) - whole):
-            pool.release(shared)
-            return None
-        context = self.contexts.open(1)
-        self.contexts.begin(int(context[0]), shared)
-        self.contexts.extend(context, np.array([length]))
-        both = np.array([source, context[0]], dtype=np.int32)
-        rest = self.contexts.slots(both, np.full(2, whole * PAGE), tokens - whole * PAGE).reshape(2, -1)
-        self._copies.append(rest.T)
-        return int(context[0])
+        self.contexts.pool.share(np.tile(shared, count))
+        forks = self.contexts.open(count)
+        self.contexts.begin(forks, shared)
+        self.contexts.extend(forks, lengths[:count])
+        rest = [self.contexts.slots(c, whole * PAGE, tokens - whole * PAGE) for c in (np.array([source]), forks)]
+        self._copies.append(np.stack([np.tile(rest[0], count), rest[1]], axis=1))
+        return forks
 
     def take_copies(self) -> Int64:
         """Slots (from, to) that the next batch has to copy, [C, 2]."""
@@ -187,7 +185,7 @@ class Memory:
             pool.release(shared)
             return None
         context = self.contexts.open(1)
-        self.contexts.begin(int(context[0]), shared)
+        self.contexts.begin(context, shared)
         self.contexts.extend(context, np.array([length]))
         return int(context[0]), len(shared) * PAGE
 

@@ -96,12 +96,10 @@ class Rounds:
 
     def fork(self, memory: Memory, units: Int64, source: int, tokens: int, prompts: Int64) -> Int32:
         """Contexts that begin with `tokens` tokens of `source` and take the units' prompts; -1 where none fits."""
+        going = np.flatnonzero(self._goes_on(units))
+        opened = memory.fork(source, tokens, prompts[going])
         forks = np.full(len(units), -1, dtype=np.int32)
-        for number in np.flatnonzero(self._goes_on(units)).tolist():
-            context = memory.fork(source, tokens, int(prompts[number]))
-            if context is None:
-                break
-            forks[number] = context
+        forks[going[: len(opened)]] = opened
         self._forks.data[units] = forks
         self.fed.data[units] = np.where(forks >= 0, prompts, 0)
         return forks
