@@ -138,6 +138,9 @@ def _attention_kernels() -> dict[str, Callable[[], Any]]:
         "suffix_attention, tree, bf16": partial(suffix, q, k, k, short, 0.1, tree),
         "suffix_attention, closed tree, bf16": partial(suffix, q, k, k, short, 0.1, closed),
         "unified_attention bf16": partial(attention.unified_attention, q, k, k, arena, arena, one, groups, 0.1),
+        "unified_attention float32": partial(
+            attention.unified_attention, q.float(), k.float(), k.float(), arena.float(), arena.float(), one, groups, 0.1
+        ),
         "unified_attention, head 256, window, bf16": partial(
             attention.unified_attention, wide_q, wide_k, wide_k, wide_arena, wide_arena, one, groups, 0.1, None, window
         ),

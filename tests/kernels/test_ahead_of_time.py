@@ -35,7 +35,7 @@ def check(kernel: dict[str, Any]) -> None:
     assert kernel["local_loads_stores"] == 0, kernel
     assert kernel["stack_bytes"] == 0, kernel
     assert kernel["shared_bytes"] <= SHARED_BYTES[kernel["capability"]], kernel
-    if "attention" in kernel["case"] and "merge" not in kernel["case"]:
+    if "attention" in kernel["case"] and "merge" not in kernel["case"] and "bf16" in kernel["case"]:
         assert kernel["tensor_core"] == BF16_DOT[kernel["capability"]], kernel
     if "matmul" in kernel["case"]:
         assert kernel["tensor_core"] == FP8_DOT[kernel["capability"]], kernel
@@ -54,6 +54,6 @@ def test_hopper_multiplies_on_warp_groups() -> None:
 @pytest.mark.parametrize("capability", [80, 89, 90, 100])
 def test_no_kernel_spills(capability: int) -> None:
     kernels = compiled(capability)
-    assert len(kernels) == (12 if capability == 80 else 18)
+    assert len(kernels) == (13 if capability == 80 else 19)
     for kernel in kernels:
         check(kernel)

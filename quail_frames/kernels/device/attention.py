@@ -32,14 +32,16 @@ class Blocks:
     stages: int
 
 
-def blocks_for(rows: int, head_dim: int, heads_a_kv: int, target: int) -> Blocks:
+def blocks_for(rows: int, head_dim: int, heads_a_kv: int, target: int, item: int) -> Blocks:
     """Block sizes, the largest that the compiler fits into registers without spills (docs/kernels.md).
 
-    `rows` is what the longest group offers; a tile of rows holds whole queries.
+    `rows` is what the longest group offers; a tile of rows holds whole queries. `item` is the bytes of an element.
     """
     least = power_of_two(heads_a_kv)
     if target == INTERPRETER:
         return Blocks(rows=max(16, least), keys=16, warps=1, stages=1)
+    if item > 2:
+        return Blocks(rows=max(32, least), keys=16, warps=8, stages=2)
     if target < 90 or head_dim > 128:
         return Blocks(rows=max(64, least), keys=32, warps=8 if head_dim > 128 else 4, stages=2)
     if rows <= 64 and least <= 64:
@@ -247,7 +249,7 @@ def _launch(
     assert keys is not None
     kv_heads = keys.shape[1]
     heads_a_kv = heads // kv_heads
-    blocks = blocks_for(groups.longest() * heads_a_kv, head_dim, heads_a_kv, architecture())
+    blocks = blocks_for(groups.longest() * heads_a_kv, head_dim, heads_a_kv, architecture(), q.element_size())
     tile_group, tile_first = groups.tiles(blocks.rows // heads_a_kv)
     offsets = groups.device_offsets
     _attention[(len(tile_group), kv_heads)](
