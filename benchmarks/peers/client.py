@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -88,12 +89,19 @@ class Peer:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        self.close()
+
+    def close(self) -> None:
+        """End the process: it leaves when its input ends."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
         try:
             self._process.wait(timeout=30)
         except subprocess.TimeoutExpired:
             self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
         self._log.close()
 
     def ask(self, prompts: Prompts) -> Asked:
@@ -134,6 +142,8 @@ class Peer:
             line = ""
         if not line:
             self._log.seek(0)
-            raise RuntimeError("vLLM has stopped; the end of its log:\n" + self._log.read()[-3000:])
+            log = self._log.read()[-3000:]
+            self.close()
+            raise RuntimeError(f"vLLM has stopped; the end of its log:\n{log}")
         reply: dict[str, Any] = json.loads(line)
         return reply

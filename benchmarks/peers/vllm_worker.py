@@ -8,11 +8,11 @@ import json
 import os
 import sys
 import time
+from importlib import metadata
 
 REPLIES = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)  # whatever the library prints must not reach the pipe
 
-import torch  # noqa: E402
 import vllm  # noqa: E402
 
 
@@ -63,7 +63,8 @@ def main():
     settings = json.loads(sys.stdin.readline())
     started = time.perf_counter()
     llm = vllm.LLM(**settings)
-    hello = {"vllm": vllm.__version__, "torch": torch.__version__, "start_seconds": time.perf_counter() - started}
+    seconds = time.perf_counter() - started
+    hello = {"vllm": vllm.__version__, "torch": metadata.version("torch"), "start_seconds": seconds}
     operations = {"ask": ask, "score": score, "reset": reset}
     reply(hello)
     for line in sys.stdin:

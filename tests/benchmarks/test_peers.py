@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from benchmarks.common import Spent
+from benchmarks.peers.client import Peer, PeerSettings, bound_cores
 from benchmarks.peers.measure import measure, needed_tokens
 from benchmarks.peers.shapes import SHAPES, Shape
 from benchmarks.peers.side import Asked, Choice, Prompts
@@ -79,3 +85,14 @@ def test_a_choice_reads_tokens_as_answers() -> None:
     choice = Choice(np.array([30, 10, 20], dtype=np.int32), np.array([1, 1, 0]))
     assert choice.answer(np.array([10, 20, 30])).tolist() == [1, 0, 1]
     assert choice.gaps(np.array([[1.0, 4.0, 2.5]])).tolist() == [1.5]
+
+
+@pytest.mark.skipif(find_spec("vllm") is not None, reason="this environment has vLLM")
+def test_a_peer_that_cannot_start_says_why(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="No module named 'vllm'"):
+        Peer(sys.executable, PeerSettings(tmp_path, "float32", threads=1, max_length=64))
+
+
+def test_cores_are_bound_by_name() -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    assert bound_cores(1) == str(cores[0])
