@@ -24,7 +24,7 @@ def filter_call(engine: Engine, question: str, selectivity: float = 0.5) -> Plan
 
 def classify_call(engine: Engine, labels: tuple[str, ...], task: str | None = None) -> PlannedCall:
     """A classification of the text in input column 0."""
-    call = AiClassify(Template((Slot(0),)), ("text",), labels=labels, task_description=task)
+    call = AiClassify(Template((Slot(0),)), ("text",), labels=labels, task_description=task, scoring="letters")
     return engine.resolve(call, (0,))
 
 
