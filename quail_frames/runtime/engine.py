@@ -14,7 +14,7 @@ from quail_frames.plan.physical import Chain, PairJoin, PlannedCall
 from quail_frames.runtime.compiled import CompiledCall, compile_call
 from quail_frames.runtime.kv.memory import Memory
 from quail_frames.runtime.kv.pages import PAGE
-from quail_frames.runtime.loading import Dtype, open_model
+from quail_frames.runtime.loading import AttentionPath, Dtype, Fuse, open_model
 from quail_frames.runtime.operators.candidates import AnchorBatch
 from quail_frames.runtime.operators.chain import ChainOperator
 from quail_frames.runtime.operators.pairs import PairOperator
@@ -46,6 +46,13 @@ class Engine:
         Most tokens in a batch; a longer prompt is a batch of its own.
     max_length
         Most tokens in a prompt; default: the model's context.
+    attention
+        `"tree"` reads a shared context once for all its asks, `"unified"` once for each;
+        `"auto"` is `"tree"`.
+    fuse
+        Whether the elementwise parts of a layer are compiled on a CPU: `"always"` from the
+        first batch, `"auto"` once enough tokens have passed to repay the compiler's seconds
+        (60,000 of the default model), `"never"`. Without a C++ compiler nothing changes.
 
     Raises
     ------
@@ -68,8 +75,10 @@ class Engine:
         kv_budget: int | None = None,
         token_budget: int | None = None,
         max_length: int | None = None,
+        attention: AttentionPath = "auto",
+        fuse: Fuse = "auto",
     ) -> None:
-        opened = open_model(model, device=device, dtype=dtype)
+        opened = open_model(model, device=device, dtype=dtype, attention=attention, fuse=fuse)
         self.model_name = model
         self.identity = opened.identity
         self.tokenizer = opened.tokenizer

@@ -17,6 +17,8 @@ from quail_frames.runtime.tokens.oracle_tokenizer import OracleTokenizer
 
 GIB = 1 << 30
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+AttentionPath = Literal["auto", "tree", "unified"]
+Fuse = Literal["auto", "always", "never"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,9 @@ class OpenedModel:
     """FLOPs, or any unit, of computing a document of so many tokens."""
 
 
-def open_model(name: str, *, device: str, dtype: Dtype) -> OpenedModel:
+def open_model(
+    name: str, *, device: str, dtype: Dtype, attention: AttentionPath = "auto", fuse: Fuse = "auto"
+) -> OpenedModel:
     """The model of this name on this device."""
     if device.startswith("simulated:"):
         return _open_simulated(name, device.removeprefix("simulated:"))
@@ -45,7 +49,7 @@ def open_model(name: str, *, device: str, dtype: Dtype) -> OpenedModel:
         return _open_oracle(device)
     from quail_frames.runtime.torch_model import open_torch_model
 
-    return open_torch_model(name, device=device, dtype=dtype)
+    return open_torch_model(name, device=device, dtype=dtype, attention=attention, fuse=fuse)
 
 
 def _open_simulated(name: str, device_name: str) -> OpenedModel:

@@ -14,11 +14,13 @@ from quail_frames.cost.shapes import ModelShape
 from quail_frames.runtime.attention import KvArena, TreeAttention
 from quail_frames.runtime.batch import Batch, Float32, Read
 from quail_frames.runtime.compiled import ModelTraits
-from quail_frames.runtime.loading import GIB, OpenedModel
+from quail_frames.runtime.loading import GIB, AttentionPath, OpenedModel
 from quail_frames.runtime.models.config import ModelConfig
 from quail_frames.runtime.models.decoder import Decoder
+from quail_frames.runtime.models.fused import Fuse, Fuser
 from quail_frames.runtime.models.load import Dtype, LoadedModel, load_model
 from quail_frames.runtime.tokens.layouts import Markers
+from quail_frames.runtime.unified_attention import UnifiedAttention
 
 HEAD_ROWS = 256
 """Rows of the full output head computed at a time, where a read-out needs the whole vocabulary."""
@@ -28,8 +30,10 @@ CPU_TOKEN_BUDGET = 2048
 class TorchModel:
     """Runs batches through a decoder, with attention over a paged arena."""
 
-    def __init__(self, decoder: Decoder) -> None:
+    def __init__(self, decoder: Decoder, attention: AttentionPath = "auto", fuse: Fuse = "auto") -> None:
         self._decoder = decoder
+        self._attention = UnifiedAttention if attention == "unified" else TreeAttention
+        self._fuser = Fuser(decoder, fuse)
         self._arena: KvArena | None = None
 
     def reserve(self, pages: int) -> None:
@@ -49,7 +53,8 @@ class TorchModel:
         assert self._arena is not None
         rows = np.concatenate([read.rows for read in batch.reads]) if batch.reads else np.zeros(0, dtype=np.int64)
         tokens, positions = torch.from_numpy(batch.tokens), torch.from_numpy(batch.positions)
-        attend = TreeAttention(batch, self._arena)
+        self._fuser.before(len(batch))
+        attend = self._attention(batch, self._arena)
         hidden = self._decoder.hidden(tokens, positions, attend, torch.from_numpy(rows))
         parts = hidden.split([len(read.rows) for read in batch.reads])
         return [self._read(part, read) for part, read in zip(parts, batch.reads, strict=True)]
@@ -63,13 +68,15 @@ class TorchModel:
         return logits.numpy()
 
 
-def open_torch_model(name: str, *, device: str, dtype: Dtype) -> OpenedModel:
+def open_torch_model(
+    name: str, *, device: str, dtype: Dtype, attention: AttentionPath = "auto", fuse: Fuse = "auto"
+) -> OpenedModel:
     """Load a model and say what the engine needs to plan with it."""
     loaded = load_model(name, device=device, dtype=dtype)
     decoder, config = loaded.decoder, loaded.decoder.config
     per_token = 2 * config.num_layers * config.num_kv_heads * config.head_dim * decoder.dtype.itemsize
     return OpenedModel(
-        TorchModel(decoder),
+        TorchModel(decoder, attention, fuse),
         loaded.tokenizer,
         _traits(loaded),
         _shape(loaded),

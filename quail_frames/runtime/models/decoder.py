@@ -12,18 +12,23 @@ from torch.nn.functional import embedding, linear
 
 from quail_frames.runtime.models.attention import Attend
 from quail_frames.runtime.models.config import ModelConfig
-from quail_frames.runtime.models.layers import add_rms_norm, rms_norm, silu_multiply
-from quail_frames.runtime.models.rope import inverse_frequencies, rotate, rotation
-from quail_frames.runtime.models.weights import DecoderWeights, LayerWeights
+from quail_frames.runtime.models.layers import rms_norm
+from quail_frames.runtime.models.rope import inverse_frequencies, rotation
+from quail_frames.runtime.models.step import Between, StepShape, between, close_layer, open_layer
+from quail_frames.runtime.models.weights import DecoderWeights
 
 
 class Decoder:
-    """A decoder ready to run, stateless between calls.
+    """A decoder ready to run; calls leave nothing behind.
 
     Attributes
     ----------
     config, device, dtype
         The model's shape, and where and in what type its weights lie.
+    shape
+        What the arithmetic of a layer needs to know of the config.
+    between
+        What runs between two attentions: `step.between`, or the same compiled.
     """
 
     def __init__(self, config: ModelConfig, weights: DecoderWeights) -> None:
@@ -31,6 +36,8 @@ class Decoder:
         self.weights = weights
         self.device = weights.embedding.device
         self.dtype = weights.embedding.dtype
+        self.between: Between = between
+        self.shape = StepShape(config.num_heads, config.num_kv_heads, config.head_dim, config.rms_norm_eps)
         self._frequencies = inverse_frequencies(config, self.device)
 
     @torch.inference_mode()
@@ -52,20 +59,19 @@ class Decoder:
         Tensor
             Shape (R or T, hidden_size), the decoder's dtype.
         """
-        eps, layers = self.config.rms_norm_eps, self.weights.layers
+        layer, *others = self.weights.layers
         cos, sin = rotation(positions, self._frequencies)
         residual = embedding(tokens, self.weights.embedding)
-        x = rms_norm(residual, layers[0].attention_norm, eps)
-        for number, layer in enumerate(layers):
-            attended = attend(number, *self._qkv(layer, x, cos, sin)).flatten(1)
-            last = number + 1 == len(layers)
-            if last and rows is not None:
-                residual, attended = residual[rows], attended[rows]
-            attended = linear(attended, layer.output, layer.output_bias)
-            residual, x = add_rms_norm(residual, attended, layer.mlp_norm, eps)
-            following = self.weights.norm if last else layers[number + 1].attention_norm
-            residual, x = add_rms_norm(residual, _mlp(layer, x), following, eps)
-        return x
+        x = rms_norm(residual, layer.attention_norm, self.shape.eps)
+        qkv = open_layer(self.shape, layer, x, cos, sin)
+        for number, following in enumerate(others):
+            attended = attend(number, *self._heads(qkv)).flatten(1)
+            residual, qkv = self.between(self.shape, layer, following, attended, residual, cos, sin)
+            layer = following
+        attended = attend(len(others), *self._heads(qkv)).flatten(1)
+        if rows is not None:
+            residual, attended = residual[rows], attended[rows]
+        return close_layer(self.shape, layer, attended, residual, self.weights.norm)[1]
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor, token_ids: Tensor | None = None) -> Tensor:
@@ -88,16 +94,7 @@ class Decoder:
         # A few rows cost nothing in float32, and bf16 sums would blur the margin between two answers.
         return linear(hidden.to(torch.float32), self.weights.head[token_ids].to(torch.float32))
 
-    def _qkv(self, layer: LayerWeights, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """q (T, heads, head_dim), k and v (T, KV heads, head_dim), with QK-norm and RoPE."""
-        heads, kv_heads = self.config.num_heads, self.config.num_kv_heads
-        qkv = linear(x, layer.qkv, layer.qkv_bias).view(len(x), heads + 2 * kv_heads, self.config.head_dim)
-        qk, v = qkv.split([heads + kv_heads, kv_heads], dim=1)
-        if layer.qk_norm is not None:
-            qk = rms_norm(qk, layer.qk_norm, self.config.rms_norm_eps)
-        q, k = rotate(qk, cos, sin).split([heads, kv_heads], dim=1)
+    def _heads(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """q (T, heads, head_dim), k and v (T, KV heads, head_dim)."""
+        q, k, v = qkv.split([self.shape.heads, self.shape.kv_heads, self.shape.kv_heads], dim=1)
         return q, k, v
-
-
-def _mlp(layer: LayerWeights, x: Tensor) -> Tensor:
-    return linear(silu_multiply(linear(x, layer.gate_up, layer.gate_up_bias)), layer.down, layer.down_bias)

@@ -39,8 +39,10 @@ def rotation(positions: Tensor, frequencies: Tensor) -> tuple[Tensor, Tensor]:
     return angles.cos(), angles.sin()
 
 
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """`x` (tokens, heads, head_dim) turned by its tokens' angles; computed in float32, given in x's dtype."""
-    first, second = x.chunk(2, dim=-1)
-    turned = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
-    return turned.to(x.dtype)
+def rotate(x: Tensor, cos: Tensor, sin: Tensor, *, out: Tensor) -> None:
+    """Write `x` (tokens, heads, head_dim), turned by its tokens' angles in float32, to `out`, which may be x."""
+    first, second = x.to(torch.float32).chunk(2, dim=-1)
+    half = x.shape[-1] // 2
+    turned = (first * cos).addcmul_(second, sin, value=-1)
+    out[..., half:] = (second * cos).addcmul_(first, sin)
+    out[..., :half] = turned
