@@ -242,3 +242,11 @@ def test_a_prompt_leaves_room_for_its_answer(overflow: str) -> None:
     fitting = [expected_answer(planned, (text[:room],)) for text in texts]
     assert got == (fitting if overflow == "truncate" else [*fitting[:2], None, None])
     assert report.truncated + report.overflowed == 2
+
+
+def test_a_long_list_asked_first_leaves_the_batch_to_the_rows() -> None:
+    labels = tuple(f"label number {number}" for number in range(60))
+    with Engine("oracle", token_budget=2000) as engine:
+        call = classify("letters", labels[:50], layout="question_first")
+        _, report = ask(engine, call, MESSAGES)
+    assert report.batches <= report.fresh_tokens / 2000 + 2

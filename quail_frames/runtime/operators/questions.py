@@ -159,7 +159,8 @@ class Question:
     def fill_fresh(self, room: Room) -> None:
         """Asks of units whose document is not resident."""
         self._requeue_resident(room)
-        most = room.left // max(self.call.prompt.own_tokens, 1) + 1
+        shared = self._instruction if self.question_first else 0
+        most = room.left // max(self.call.prompt.own_tokens - shared, 1) + 1
         units = self._fresh.peek(most)
         if not len(units) or not (room.left or room.empty):
             return
