@@ -23,8 +23,8 @@ def filter_call(engine: Engine, question: str, selectivity: float = 0.5) -> Plan
 
 
 def classify_call(engine: Engine, labels: tuple[str, ...], task: str | None = None) -> PlannedCall:
-    """A classification of the text in input column 0."""
-    call = AiClassify(Template((Slot(0),)), ("text",), labels=labels, task_description=task, scoring="letters")
+    """A classification of the text in input column 0, by greedy decoding of the label, as other engines do it."""
+    call = AiClassify(Template((Slot(0),)), ("text",), labels=labels, task_description=task, scoring="trie_decode")
     return engine.resolve(call, (0,))
 
 

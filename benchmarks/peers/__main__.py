@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,8 +43,13 @@ def main(arguments: list[str] | None = None) -> None:
         print("starting vLLM; the first time it compiles for minutes", flush=True)
         with Peer(options.peer_python, settings) as peer:
             print(f"vLLM {peer.hello['vllm']} started in {peer.hello['start_seconds']:.0f} s", flush=True)
-            found = run(options, engine, peer)
-    report(found, peer.hello, options, machine)
+            found: list[Figures] = []
+            for figures in run(options, engine, peer):
+                found.append(figures)
+                write_json(found, peer.hello, options, machine)
+            hello = peer.hello
+    show_table(found, hello, options, machine)
+    refuse_other_answers(found, NOISE[options.dtype])
 
 
 def parse() -> ArgumentParser:
@@ -57,23 +64,31 @@ def parse() -> ArgumentParser:
     return parser
 
 
-def run(options: Namespace, engine: Engine, peer: Peer) -> list[Figures]:
+def run(options: Namespace, engine: Engine, peer: Peer) -> Iterator[Figures]:
     """Warm both sides up, then measure shape by shape."""
     chosen = [shape for shape in SHAPES if not options.only or shape.name in options.only]
-    warm = chosen[0]
-    measure(warm.name, warm.make(engine, WARM_UP), engine, peer)
-    found = []
+    measure(chosen[0].name, chosen[0].make(engine, WARM_UP), engine, peer)
     for shape in chosen:
         figures = measure(shape.name, shape.make(engine, options.scale), engine, peer)
         print(f"{figures.name}: {figures.speedup:.2f}x", flush=True)
-        found.append(figures)
-    return found
+        yield figures
 
 
-def report(found: list[Figures], hello: dict[str, object], options: Namespace, machine: Machine) -> None:
-    """Print the table, write the JSON, refuse answers that differ by more than rounding."""
-    geomean = float(np.exp(np.mean(np.log([figures.speedup for figures in found]))))
-    columns = [
+def geomean(found: Sequence[Figures]) -> float:
+    """Geometric mean of the speedups."""
+    return float(np.exp(np.mean(np.log([figures.speedup for figures in found]))))
+
+
+def write_json(found: Sequence[Figures], hello: dict[str, Any], options: Namespace, machine: Machine) -> None:
+    """After every shape, so that a run that is stopped leaves what it measured."""
+    settings = {"model": options.model, "dtype": options.dtype, "threads": options.threads, "scale": options.scale}
+    shapes = [asdict(figures) for figures in found]
+    write(options.json, {"shapes": shapes, "geomean_speedup": geomean(found), "peer": hello, **settings}, machine)
+
+
+def show_table(found: Sequence[Figures], hello: dict[str, Any], options: Namespace, machine: Machine) -> None:
+    """A row a shape."""
+    columns = (
         "shape",
         "ours s",
         "vLLM s",
@@ -82,33 +97,26 @@ def report(found: list[Figures], hello: dict[str, object], options: Namespace, m
         "agree",
         "gap",
         "ours tokens",
-        "vLLM tokens",
+        "vLLM's",
         "minimum",
-    ]
+    )
     rows = [
         [
-            *(
-                f.name,
-                f.ours_seconds,
-                f.peer_seconds,
-                f.speedup,
-                f.peer_processor_seconds / f.ours_processor_seconds,
-                f"{f.agreement:.2%}",
-                f.widest_difference,
-            ),
-            *(f.fresh_tokens, f.peer_tokens, f.minimum_tokens),
+            *(f.name, f.ours_seconds, f.peer_seconds, f.speedup, f.peer_processor_seconds / f.ours_processor_seconds),
+            *(f"{f.agreement:.2%}", f.widest_difference, f.fresh_tokens, f.peer_tokens, f.minimum_tokens),
         ]
         for f in found
     ]
     caption = (
-        f"geometric mean {geomean:.2f}x; {options.model}, {options.dtype}, {options.threads} threads, "
+        f"geometric mean {geomean(found):.2f}x; {options.model}, {options.dtype}, {options.threads} threads, "
         f"scale {options.scale:g}; vLLM {hello['vllm']}; {machine.line()}"
     )
     show("quail-frames and vLLM", columns, rows, caption)
-    settings = {"model": options.model, "dtype": options.dtype, "threads": options.threads, "scale": options.scale}
-    shapes = [asdict(figures) for figures in found]
-    write(options.json, {"shapes": shapes, "geomean_speedup": geomean, "peer": dict(hello), **settings}, machine)
-    wrong = [f.name for f in found if f.agreement < AGREEMENT or f.widest_difference > NOISE[options.dtype]]
+
+
+def refuse_other_answers(found: Sequence[Figures], noise: float) -> None:
+    """Leave with an error where answers differ by more than rounding."""
+    wrong = [f.name for f in found if f.agreement < AGREEMENT or f.widest_difference > noise]
     if wrong:
         raise SystemExit(f"answers differ by more than rounding in: {', '.join(wrong)}")
 

@@ -57,6 +57,7 @@ class PeerSettings:
             "OMP_NUM_THREADS": str(self.threads),
             "VLLM_CPU_KVCACHE_SPACE": str(self.kv_gib),
             "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+            "VLLM_USE_AOT_COMPILE": "0",  # 0.32.0 cannot load what it saved, and compiles at every start
             "VLLM_NO_USAGE_STATS": "1",
             "HF_HUB_OFFLINE": "1",
         }
@@ -107,20 +108,17 @@ class Peer:
     def ask(self, prompts: Prompts) -> Asked:
         """The most likely answer of each prompt."""
         if not len(prompts):
-            return Asked(np.zeros(0, dtype=np.int64), 0, Spent())
+            return Asked.of(prompts, [], 0, Spent())
         reply = self._request("ask", prompts)
-        tokens = np.array(reply["tokens"], dtype=np.int64)
-        answers = np.zeros(len(prompts), dtype=np.int64)
-        for number, choice in enumerate(prompts.choices):
-            answers[prompts.which == number] = choice.answer(tokens[prompts.which == number])
-        return Asked(answers, reply["computed"], Spent(reply["seconds"], reply["processor_seconds"]))
+        return Asked.of(
+            prompts, reply["tokens"], reply["computed"], Spent(reply["seconds"], reply["processor_seconds"])
+        )
 
     def gaps(self, prompts: Prompts) -> npt.NDArray[np.float64]:
         """How far the best answer of each prompt is above the second, in logits."""
-        scores = self._request("score", prompts)["scores"] if len(prompts) else []
-        found = [
-            prompts.choices[number].gaps(np.array([row]))[0] for number, row in zip(prompts.which, scores, strict=True)
-        ]
+        steps = self._request("score", prompts)["steps"] if len(prompts) else []
+        pairs = zip(prompts.which.tolist(), steps, strict=True)
+        found = [prompts.choices[number].gap([dict(scores) for scores in each]) for number, each in pairs]
         return np.array(found, dtype=np.float64)
 
     def reset(self) -> None:
@@ -129,7 +127,7 @@ class Peer:
 
     def _request(self, operation: str, prompts: Prompts) -> dict[str, Any]:
         lists = {"values": prompts.lists.values.tolist(), "lengths": prompts.lists.lengths.tolist()}
-        choices = {"choices": [c.tokens.tolist() for c in prompts.choices], "which": prompts.which.tolist()}
+        choices = {"choices": [choice.sequences for choice in prompts.choices], "which": prompts.which.tolist()}
         return self._exchange({"operation": operation, **lists, **choices})
 
     def _exchange(self, content: dict[str, Any]) -> dict[str, Any]:

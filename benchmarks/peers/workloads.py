@@ -41,13 +41,13 @@ class Workload(Protocol):
 
 def prompts_of_rows(engine: Engine, call: PlannedCall, rows: Ragged) -> Prompts:
     """One prompt a row."""
-    choice = Choice.of(engine.compile(call))
+    choice = Choice.of(engine.compile(call), engine.tokenizer)
     return Prompts.of(row_prompts(engine, call, rows), np.arange(len(rows)), choice)
 
 
 def prompts_of_pairs(engine: Engine, call: PlannedCall, anchors: Ragged, partners: Ragged) -> Prompts:
     """One prompt a pair, anchor by anchor; `rows` is the anchor."""
-    choice = Choice.of(engine.compile(call))
+    choice = Choice.of(engine.compile(call), engine.tokenizer)
     lists = pair_prompts(engine, call, anchors, partners)
     return Prompts.of(lists, np.repeat(np.arange(len(anchors)), len(partners)), choice)
 
@@ -92,8 +92,7 @@ class FilterChain:
         alive = np.arange(len(self.rows))
         for call in self.calls:
             prompts = prompts_of_rows(self.engine, call, self.rows).take(alive)
-            outcome.needed.append(prompts)
-            alive = alive[outcome.spend(peer.ask(prompts)) == 1]
+            alive = alive[outcome.spend(prompts, peer.ask(prompts)) == 1]
         outcome.answers[alive] = 1
         return outcome
 
@@ -125,8 +124,8 @@ class Classifications:
 
     def theirs(self, peer: Asks) -> Outcome:
         prompts = self._prompts()
-        outcome = Outcome(np.zeros(0, dtype=np.int64), needed=[prompts])
-        outcome.answers = outcome.spend(peer.ask(prompts))
+        outcome = Outcome(np.zeros(0, dtype=np.int64))
+        outcome.answers = outcome.spend(prompts, peer.ask(prompts))
         return outcome
 
     def doubts(self, items: Int64) -> Prompts:
@@ -165,11 +164,9 @@ class Joins:
         outcome, passed = Outcome(np.zeros(0, dtype=np.int64)), np.arange(len(self.anchors))
         if self.keep is not None:
             prompts = prompts_of_rows(self.engine, self.keep, self.anchors)
-            outcome.needed.append(prompts)
-            passed = passed[outcome.spend(peer.ask(prompts)) == 1]
+            passed = passed[outcome.spend(prompts, peer.ask(prompts)) == 1]
         prompts = self._pairs(passed)
-        outcome.needed.append(prompts)
-        answers = outcome.spend(peer.ask(prompts))
+        answers = outcome.spend(prompts, peer.ask(prompts))
         sizes = [(len(passed), len(partners)) for partners in self.partners]
         pairs = [answers[prompts.which == number].reshape(size) for number, size in enumerate(sizes)]
         outcome.answers = self._items(passed, pairs)
@@ -224,12 +221,13 @@ class SemiJoin:
         while start < partners and (open_anchors := np.flatnonzero(outcome.answers == 0)).size:
             columns = np.arange(start, min(start + wave, partners))
             asked = (open_anchors[:, None] * partners + columns).reshape(-1)
-            answers = outcome.spend(peer.ask(prompts.take(asked))).reshape(len(open_anchors), -1)
+            wanted = prompts.take(asked)
+            answers = outcome.spend(wanted, peer.ask(wanted)).reshape(len(open_anchors), -1)
             truth[open_anchors[:, None], columns] = answers
             outcome.answers[open_anchors] = answers.max(axis=1)
             start, wave = start + wave, 2 * wave
         before = np.cumsum(truth == 1, axis=1) - (truth == 1)
-        outcome.needed.append(prompts.take(np.flatnonzero((before == 0) & (truth >= 0))))
+        outcome.needed = [prompts.take(np.flatnonzero((before == 0) & (truth >= 0)))]
         return outcome
 
     def doubts(self, items: Int64) -> Prompts:

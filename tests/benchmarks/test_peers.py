@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -27,26 +28,35 @@ class WholePrompts:
         self.asked = 0
 
     def ask(self, prompts: Prompts) -> Asked:
-        """Best answers; every token is computed."""
-        tokens = [self._scores(prompts, number).argmax() for number in range(len(prompts))]
-        choices = [prompts.choices[number] for number in prompts.which]
+        """Greedy, token by token; every token is computed."""
+        walks = [self._walk(prompts, number) for number in range(len(prompts))]
         self.asked += len(prompts)
-        answers = [choice.answers[token] for choice, token in zip(choices, tokens, strict=True)]
-        return Asked(np.array(answers, dtype=np.int64), len(prompts.lists.values), Spent(1e-3, 1e-3))
+        generated = [tokens for tokens, _ in walks]
+        computed = len(prompts.lists.values) + sum(len(tokens) - 1 for tokens in generated)
+        return Asked.of(prompts, generated, computed, Spent(1e-3, 1e-3))
 
     def gaps(self, prompts: Prompts) -> npt.NDArray[np.float64]:
         """The best answer's logit over the second's."""
-        choices = [prompts.choices[number] for number in prompts.which]
-        scores = [self._scores(prompts, number)[None, :] for number in range(len(prompts))]
-        return np.array([choice.gaps(row)[0] for choice, row in zip(choices, scores, strict=True)])
+        walks = [self._walk(prompts, number)[1] for number in range(len(prompts))]
+        return np.array([prompts.choices[which].gap(steps) for which, steps in zip(prompts.which, walks, strict=True)])
 
     def reset(self) -> None:
         """Nothing is cached."""
 
     @staticmethod
-    def _scores(prompts: Prompts, number: int) -> npt.NDArray[np.float64]:
-        tokens = prompts.choices[prompts.which[number]].tokens
-        return logits_of(state_of(prompts.lists[number]), tokens)[0].astype(np.float64)
+    def _walk(prompts: Prompts, number: int) -> tuple[list[int], list[dict[int, float]]]:
+        choice = prompts.choices[prompts.which[number]]
+        tokens: list[int] = []
+        steps: list[dict[int, float]] = []
+        while following := choice.following(tokens):
+            allowed = np.array(list(following), dtype=np.int32)
+            prompt = np.concatenate([prompts.lists[number], np.array(tokens, dtype=np.int32)])
+            scores = logits_of(state_of(prompt), allowed)[0]
+            steps.append(dict(zip(allowed.tolist(), scores.tolist(), strict=True)))
+            tokens.append(int(allowed[scores.argmax()]))
+            if len(following[tokens[-1]]) == 1:
+                break
+        return tokens, steps
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
@@ -63,7 +73,7 @@ def test_an_answer_that_differs_is_reported_with_its_gap() -> None:
     class Contrary(WholePrompts):
         def ask(self, prompts: Prompts) -> Asked:
             asked = super().ask(prompts)
-            return Asked(1 - asked.answers, asked.computed, asked.spent)
+            return replace(asked, answers=1 - asked.answers)
 
     (shape,) = (shape for shape in SHAPES if shape.name == "join_20x60")
     with Engine("oracle") as engine:
@@ -81,10 +91,13 @@ def test_what_must_be_asked_of_a_semi_join_ends_at_the_first_true() -> None:
     assert all(needed_tokens(outcome) < outcome.computed for outcome in outcomes)
 
 
-def test_a_choice_reads_tokens_as_answers() -> None:
-    choice = Choice(np.array([30, 10, 20], dtype=np.int32), np.array([1, 1, 0]))
-    assert choice.answer(np.array([10, 20, 30])).tolist() == [1, 0, 1]
-    assert choice.gaps(np.array([[1.0, 4.0, 2.5]])).tolist() == [1.5]
+def test_a_choice_reads_generated_tokens_as_answers() -> None:
+    yes_or_no = Choice(((30,), (10,), (20,)), np.array([1, 1, 0]))
+    assert yes_or_no.decided([10]) == (1, 0)
+    assert yes_or_no.gap([{30: 1.0, 10: 4.0, 20: 2.5}]) == 1.5
+    labels = Choice(((5, 6, 7), (5, 8), (9,)), np.arange(3))
+    assert [labels.decided(tokens) for tokens in ([5, 8], [5, 6, 7], [9])] == [(1, 1), (0, 1), (2, 0)]
+    assert labels.gap([{5: 3.0, 9: 1.0}, {6: 0.0, 8: 0.5}]) == 0.5
 
 
 @pytest.mark.skipif(find_spec("vllm") is not None, reason="this environment has vLLM")
