@@ -250,3 +250,14 @@ def test_a_long_list_asked_first_leaves_the_batch_to_the_rows() -> None:
         call = classify("letters", labels[:50], layout="question_first")
         _, report = ask(engine, call, MESSAGES)
     assert report.batches <= report.fresh_tokens / 2000 + 2
+
+
+def test_calls_that_lay_out_the_same_columns_differently_share_no_document() -> None:
+    rows: list[tuple[str | None, ...]] = [(f"a{number}", f"b{number}") for number in range(20)]
+    forwards = AiClassify(question("", "a", "b"), ("a", "b"), labels=INTENTS, scoring="trie_decode")
+    backwards = AiClassify(Template((Slot(1), Slot(0))), ("b", "a"), labels=INTENTS, scoring="trie_decode")
+    with Engine("oracle") as engine:
+        planned = [engine.resolve(forwards, (0, 1)), engine.resolve(backwards, (1, 0))]
+        planned.append(engine.resolve(forwards, (0, 1), anchors=(0,)))
+        got = answers(engine, planned, (0, 1, 2), rows, 20)
+    assert got == [[expected_answer(call, values) for call in planned] for values in rows]

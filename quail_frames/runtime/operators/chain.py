@@ -309,13 +309,16 @@ _COMPARE = {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_eq
 
 
 def _lanes(calls: Sequence[CompiledCall], tokenizer: Tokenizer, memory: Memory) -> tuple[list[Lane], list[int]]:
-    """Lanes by the columns that calls read, and each call's lane."""
-    members: dict[tuple[int, ...], list[int]] = {}
-    for number, call in enumerate(calls):
-        members.setdefault(input_columns(call.prompt), []).append(number)
+    """Lanes by the documents that calls read, and each call's lane; a call that needs none joins its columns' lane."""
+    members: dict[tuple[tuple[int, ...], str], list[int]] = {}
+    for number in sorted(range(len(calls)), key=lambda number: not calls[number].prompt.document):
+        columns, document = input_columns(calls[number].prompt), calls[number].prompt.document_key
+        if not calls[number].prompt.document:
+            document = next((key for own, key in members if own == columns), document)
+        members.setdefault((columns, document), []).append(number)
     lanes = [
         Lane(columns, {n: calls[n] for n in numbers}, tokenizer, memory.index.__contains__)
-        for columns, numbers in members.items()
+        for (columns, _), numbers in members.items()
     ]
     lane_of = {number: lane for lane, numbers in enumerate(members.values()) for number in numbers}
     return lanes, [lane_of[number] for number in range(len(calls))]
