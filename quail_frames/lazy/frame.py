@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -176,6 +177,33 @@ class LazyFrame(RowVerbs):
             False shows the steps as written only.
         """
         return explain(self._plan, self._optimized() if optimized else None)
+
+    def to_sql(self, *, dialect: Literal["snowflake", "bigquery"] = "snowflake", **tables: LazyFrame) -> str:
+        """The steps as one SELECT, for plans that SQL can say; `quail_frames.sql` reads it back.
+
+        Parameters
+        ----------
+        dialect
+            `snowflake` or `bigquery`.
+        **tables
+            The frames that the query started from, by name; others are called t1, t2, …
+
+        Raises
+        ------
+        PlanError
+            SQL has no words for a step or an expression.
+
+        Examples
+        --------
+        >>> import polars as pl, quail_frames as qf
+        >>> mail = qf.lazy(pl.DataFrame({"body": ["Win a prize!"], "id": [1]}))
+        >>> print(mail.ai_filter("Is {body} spam?").select("id").to_sql(mail=mail))
+        SELECT id
+        FROM mail
+        WHERE AI_FILTER(PROMPT('Is {0} spam?', body))
+        """
+        writer = import_module("quail_frames.sql.write")  # by its name: a layer above may not be imported here
+        return str(writer.to_sql(self, dialect, tables))
 
     # Running ------------------------------------------------------------------------------
 

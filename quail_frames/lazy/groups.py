@@ -55,7 +55,8 @@ class LazyGroupBy:
         known = method in ("agg", "len") and self._method == "group_by"
         reads = union(expression.reads for expression in expressions) if known else None
         text = f"{self._method}({keys.text}).{method}({bound.text})"
-        return frame._record(self._method, text, expressions, apply, schema, reads=reads)
+        detail = {"keys": len(keys.expressions)} if known and method == "agg" else None
+        return frame._record(self._method, text, expressions, apply, schema, reads=reads, detail=detail)
 
     def _expand(self, selector: pl.Expr) -> list[str]:
         """Names that a selector stands for inside an aggregation: all but the keys."""

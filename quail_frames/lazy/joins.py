@@ -9,7 +9,7 @@ from quail_frames.errors import PlanError
 from quail_frames.lazy.arguments import flat, parsed, shown
 from quail_frames.lazy.discovery import has_calls
 from quail_frames.lazy.record import Recorder
-from quail_frames.plan.logical import Names, union
+from quail_frames.plan.logical import Expression, Names, union
 
 
 def key_text(on: Any, left_on: Any, right_on: Any) -> str:
@@ -28,6 +28,20 @@ def key_reads(recorder: Recorder, keys: Any) -> Names | None:
     if any(map(has_calls, exprs)):
         raise PlanError("a join key holds an AI call: give its answer a name before (.with_columns) and join on that")
     return union(recorder.expression(expr, named=False).reads for expr in exprs)
+
+
+def key_pairs(
+    left: Recorder, right: Recorder, on: Any, left_on: Any, right_on: Any, options: Mapping[str, Any]
+) -> tuple[tuple[Expression, Expression], ...] | None:
+    """The keys as pairs of expressions; None where an option says more than that they are equal."""
+    if options.keys() - {"suffix", "coalesce", "maintain_order"}:
+        return None
+    given = (on, on) if on is not None else (left_on, right_on)
+    sides = [parsed(flat([] if keys is None else [keys])) for keys in given]
+    if len(sides[0]) != len(sides[1]):
+        return None
+    pairs = zip(*sides, strict=True)
+    return tuple((left.expression(a, named=False), right.expression(b, named=False)) for a, b in pairs)
 
 
 def right_names(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import polars as pl
 
 from quail_frames.lazy.arguments import all_named, flat, parsed
-from quail_frames.lazy.joins import keeps_left_order, key_reads, key_text, right_names
+from quail_frames.lazy.joins import keeps_left_order, key_pairs, key_reads, key_text, right_names
 from quail_frames.lazy.record import Recorder
 from quail_frames.lazy.steps import Recording
 from quail_frames.optimizer.rules.decide_by_answers import held_answers
@@ -132,6 +132,7 @@ class Relational(Recording):
     ) -> Self:
         """Joined with another frame, planned or plain, as `pl.LazyFrame.join`."""
         right = _planned(other)
+        detail = key_pairs(self._recorder, right._recorder, on, left_on, right_on, options)
         options = {"on": on, "how": how, "left_on": left_on, "right_on": right_on, **options}
         left_reads = key_reads(self._recorder, on if left_on is None else left_on)
         right_reads = key_reads(right._recorder, on if right_on is None else right_on)
@@ -150,6 +151,7 @@ class Relational(Recording):
             left_reads=left_reads if known else None,
             right_reads=right_reads if known else None,
             keeps_left_order=keeps_left_order(how, options),
+            detail=detail,
         )
         return self._next(node, schema)
 

@@ -97,6 +97,7 @@ class Recording(PlannedFrame):
             changes=frozenset(),
             carries=True,
             commutes=commutes,
+            detail=dict(options),
         )
 
     def _named_step(
@@ -124,6 +125,7 @@ class Recording(PlannedFrame):
             carries=True,
             streams=streams,
             commutes=commutes,
+            detail={"names": names, "options": dict(options)},
         )
 
     def _grouped(self, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> LazyGroupBy:
@@ -144,6 +146,7 @@ class Recording(PlannedFrame):
         carries: bool = False,
         streams: bool = False,
         commutes: bool = False,
+        detail: Any = None,
     ) -> Self:
         node = Step(
             input=self._plan,
@@ -158,6 +161,7 @@ class Recording(PlannedFrame):
             carries=carries,
             streams=streams,
             commutes=commutes,
+            detail=detail,
         )
         return self._next(node, schema)
 

@@ -170,6 +170,8 @@ class Step:
         It may be applied to a frame piece by piece.
     commutes
         It only reorders rows: filtering before or after gives the same.
+    detail
+        Arguments for who writes the plan in another language; rules do not look at it.
     """
 
     input: Node
@@ -184,6 +186,7 @@ class Step:
     carries: bool = False
     streams: bool = False
     commutes: bool = False
+    detail: Any = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -191,7 +194,8 @@ class Join:
     """A join with another frame by Polars' own kinds.
 
     `left_names` and `right_names` say under which name each side's columns leave it, in
-    pairs (name in the side, name after the join).
+    pairs (name in the side, name after the join). `detail` holds the keys, as pairs of
+    expressions, for who writes the plan in another language.
     """
 
     left: Node
@@ -205,6 +209,7 @@ class Join:
     left_reads: Names | None
     right_reads: Names | None
     keeps_left_order: bool = False
+    detail: Any = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
