@@ -11,6 +11,7 @@ import polars as pl
 from sqlglot import exp
 
 from quail_frames.sql.ai import number
+from quail_frames.sql.casts import cast
 from quail_frames.sql.problems import fail
 from quail_frames.sql.scalars import Translator
 
@@ -213,49 +214,6 @@ def _truncate_date(to: Translator, node: Any) -> pl.Expr:
     return to.time(node.this).dt.truncate(units[unit])
 
 
-def _cast(to: Translator, node: Any) -> pl.Expr:
-    strict = not isinstance(node, exp.TryCast)
-    target = sql_type(node.to)
-    if target is None:
-        fail(node, f"CAST to {node.to.sql()} is not supported: cast to INT, FLOAT, DECIMAL, STRING, BOOLEAN or DATE")
-    expr = to(node.this)
-    found = to.dtype(expr)
-    if found == pl.String and target in (pl.Date, pl.Datetime):
-        if isinstance(node.this, exp.Literal):
-            return _dated(node.this, target)
-        if target == pl.Date:
-            return expr.str.to_date("%Y-%m-%d", strict=strict)
-        return expr.str.to_datetime(strict=strict)
-    if found == pl.String and target == pl.Boolean:
-        fail(node, "a text is no BOOLEAN: compare it, for example with = 'true'")
-    if found.is_float() and target == pl.Int64:
-        expr = expr.round(0, mode="half_away_from_zero")
-    return expr.cast(target, strict=strict)
-
-
-def _dated(literal: exp.Literal, target: pl.DataType) -> pl.Expr:
-    value = pl.select(pl.lit(literal.this).str.to_datetime(strict=False).cast(target)).item()
-    if value is None:
-        fail(literal, f"{literal.this!r} is no {target}: write it as '2024-12-31'")
-    return pl.lit(value)
-
-
-def sql_type(to: exp.DataType) -> pl.DataType | None:
-    """The Polars type of a SQL type; None where there is none."""
-    if to.is_type("decimal"):
-        sizes = [int(size.this.this) for size in to.expressions]
-        return pl.Decimal(sizes[0], sizes[1]) if len(sizes) == 2 and sizes[1] else pl.Int64()
-    families: dict[pl.DataType, tuple[str, ...]] = {
-        pl.Int64(): ("int", "bigint", "smallint", "tinyint"),
-        pl.Float64(): ("float", "double"),
-        pl.String(): ("text", "varchar", "char"),
-        pl.Boolean(): ("boolean",),
-        pl.Date(): ("date",),
-        pl.Datetime("us"): ("timestamp", "datetime", "timestampntz"),
-    }
-    return next((found for found, names in families.items() if to.is_type(*names)), None)
-
-
 def _function(translate: Callable[[Translator, Any], pl.Expr], arguments: str, usage: str) -> Function:
     return Function(translate, frozenset(arguments.split()), usage)
 
@@ -316,8 +274,8 @@ FUNCTIONS: dict[type[exp.Expr], Function] = {
     ),
     exp.Nullif: _function(_nullif, _TWO, "NULLIF(a, b)"),
     exp.If: _function(_if, "this true false", "IFF(condition, a, b)"),
-    exp.Cast: _function(_cast, "this to", "CAST(x AS INT)"),
-    exp.TryCast: _function(_cast, "this to", "TRY_CAST(x AS INT)"),
+    exp.Cast: _function(cast, "this to", "CAST(x AS INT)"),
+    exp.TryCast: _function(cast, "this to", "TRY_CAST(x AS INT)"),
     exp.Extract: _function(_extract, _TWO, "EXTRACT(YEAR FROM date)"),
     exp.Year: _function(_date_part("YEAR"), _PLAIN, "YEAR(date)"),
     exp.Month: _function(_date_part("MONTH"), _PLAIN, "MONTH(date)"),

@@ -20,6 +20,8 @@ from quail_frames.sql.scalars import Translator
 from quail_frames.sql.scope import Bound, Field, Names, Numbers, Scope, conjuncts, unique_name, unwrapped
 from quail_frames.sql.tables import Source, Tables, planned_from, renamed, subquery_join, used_keys
 
+_SUFFIXES = {"IF": "if", "SCORE": "score", "CLASSIFY": "label"}
+
 
 class QueryPlanner:
     """Plans the queries of one statement.
@@ -144,9 +146,8 @@ class QueryPlanner:
             return str(inner.this)
         if isinstance(inner, AiFunction):
             call = read_call(inner)
-            first = unwrapped(call.prompt.inputs[0])
-            stem = first.this if isinstance(first, Bound) else f"column_{position}"
-            return f"{stem}_{ {'IF': 'if', 'SCORE': 'score', 'CLASSIFY': 'label'}[call.kind] }".replace(" ", "")
+            first = call.prompt.inputs[0].find(Bound)
+            return f"{first.this if first is not None else f'column_{position}'}_{_SUFFIXES[call.kind]}"
         return f"column_{position}" if raw.find(AiFunction) is not None else raw.sql(self.names.dialect)
 
     # GROUP BY -----------------------------------------------------------------------------

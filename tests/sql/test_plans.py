@@ -340,3 +340,11 @@ def test_sql_and_python_are_the_same_plan(name: str) -> None:
     assert ours._optimized() == theirs._optimized()
     assert ours.collect_schema() == theirs.collect_schema()
     assert_frame_equal(ours.collect(), theirs.collect(), check_row_order=False)
+
+
+def test_answers_are_named_as_in_python() -> None:
+    frame = pl.DataFrame({"odd name": ["good"]})
+    query = """SELECT AI_FILTER('Is it good?', "odd name"), AI_SCORE('Is it good?', "odd name"),
+        AI_CLASSIFY(UPPER("odd name"), ['plot', 'acting']), "odd name", COUNT(*) FROM t GROUP BY 1, 2, 3, 4"""
+    names = qf.sql(query, t=frame).collect().columns
+    assert names == ["odd name_if", "odd name_score", "odd name_label", "odd name", "COUNT(*)"]
