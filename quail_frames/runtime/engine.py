@@ -87,7 +87,7 @@ class Engine:
         self.max_length = min(max_length or opened.context_length, opened.context_length)
         self._model = opened.model
         budget = opened.default_kv_bytes if kv_budget is None else kv_budget
-        self.memory = Memory(budget // (opened.kv_bytes_per_token * PAGE), opened.recompute_cost)
+        self.memory = Memory(budget // (opened.kv_bytes_per_token * PAGE), opened.recompute_cost, opened.share_from)
         self._model.reserve(self.memory.pages)
         self._lock = threading.RLock()
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="quail-frames")

@@ -58,9 +58,13 @@ class Memory:
         Pages of 16 tokens in all.
     recompute_cost
         What computing a document of so many tokens costs, in any unit.
+    share_from
+        Documents share pages where at least so many leading ones are alike: fewer cost the
+        host more than they save the device.
     """
 
-    def __init__(self, pages: int, recompute_cost: Callable[[int], float] = float) -> None:
+    def __init__(self, pages: int, recompute_cost: Callable[[int], float] = float, share_from: int = 1) -> None:
+        self.share_from = share_from
         self.contexts = ContextTable(pages)
         self.index = PrefixIndex(pages)
         self.contexts.pool.on_free = self.index.forget

@@ -256,7 +256,7 @@ class ChainOperator:
     def _retire(self, lane: Lane, units: Int64, waiting: Int64, kept: Int64) -> None:
         """Leave idle what a later operator, or a waiting row that starts alike, will want; free the others."""
         wanted = np.isin(units, kept) if self.plan.retain else np.zeros(len(units), dtype=np.bool_)
-        alike = lane.alike.data[units] & np.isin(lane.first_page.data[units], lane.first_page.data[waiting])
+        alike = lane.alike.data[units] & np.isin(lane.start.data[units], lane.start.data[waiting])
         leaving = np.ones(len(units), dtype=np.bool_)
         for place in np.flatnonzero(wanted | alike):
             document = lane.documents.get(int(units[place]))
@@ -317,8 +317,7 @@ def _lanes(calls: Sequence[CompiledCall], tokenizer: Tokenizer, memory: Memory) 
             document = next((key for own, key in members if own == columns), document)
         members.setdefault((columns, document), []).append(number)
     lanes = [
-        Lane(columns, {n: calls[n] for n in numbers}, tokenizer, memory.index.__contains__)
-        for (columns, _), numbers in members.items()
+        Lane(columns, {n: calls[n] for n in numbers}, tokenizer, memory) for (columns, _), numbers in members.items()
     ]
     lane_of = {number: lane for lane, numbers in enumerate(members.values()) for number in numbers}
     return lanes, [lane_of[number] for number in range(len(calls))]

@@ -6,13 +6,13 @@ its context while more is asked of it, and its answers for as long as the run la
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from quail_frames.runtime.compiled import Answers, CompiledCall, Tokenizer
-from quail_frames.runtime.kv.memory import Document
+from quail_frames.runtime.kv.memory import Document, Memory
 from quail_frames.runtime.kv.pages import PAGE
 from quail_frames.runtime.marks import UInt64, token_marks
 from quail_frames.runtime.operators.inputs import InputColumn, TokenBlocks
@@ -75,9 +75,9 @@ class Lane:
         columns: Sequence[int],
         calls: Mapping[int, CompiledCall],
         tokenizer: Tokenizer,
-        known_page: Callable[[int], bool],
+        memory: Memory,
     ) -> None:
-        self._known_page = known_page
+        self._memory = memory
         self.columns = tuple(columns)
         self.calls = {number: CallState(call) for number, call in calls.items()}
         self.blocks = TokenBlocks(self.columns)
@@ -88,8 +88,8 @@ class Lane:
         self.instruction_numbers = {key: number for number, key in enumerate(keys)}
         documents = [c.prompt.document for c in calls.values() if c.prompt.document]
         self._document = documents[0] if documents else ()
-        self._last_pages: UInt64 = np.zeros(0, dtype=np.uint64)
-        self.first_page = Growing(np.uint64, 0)
+        self._last_starts: UInt64 = np.zeros(0, dtype=np.uint64)
+        self.start = Growing(np.uint64, 0)
         self.alike = Growing(np.bool_, False)
         self.documents: dict[int, Document] = {}
         self.context = Growing(np.int32, -1)
@@ -99,7 +99,7 @@ class Lane:
         self._block = Growing(np.int64, -1)
         self._row = Growing(np.int64, 0)
         per_unit = (
-            self.first_page,
+            self.start,
             self.alike,
             self.context,
             self.instruction,
@@ -130,20 +130,21 @@ class Lane:
         return units, block
 
     def _find_alike(self, units: Int64, values: dict[int, Ragged]) -> None:
-        """Mark the units whose document starts with the same page as another read with or just before it."""
+        """Mark units whose document starts like another read with or just before it, far enough to be shared."""
         if not self._document or not len(units):
             return
-        heads = {c: lists.heads(np.minimum(lists.lengths, PAGE)) for c, lists in values.items()}
+        size = self._memory.share_from * PAGE
+        heads = {c: lists.heads(np.minimum(lists.lengths, size)) for c, lists in values.items()}
         starts = assemble(self._document, heads, len(units))
-        long = starts.lengths >= PAGE
-        tokens = starts.values[starts.offsets[:-1][long][:, None] + np.arange(PAGE)]
-        pages = token_marks(tokens, np.arange(PAGE, dtype=np.int32)).sum(axis=1, dtype=np.uint64)
-        distinct, inverse, counts = np.unique(pages, return_inverse=True, return_counts=True)
-        known = np.array([self._known_page(int(page)) for page in distinct.tolist()], dtype=np.bool_)
-        repeated = (counts > 1) | np.isin(distinct, self._last_pages) | known
-        self.first_page.data[units[long]] = pages
+        long = starts.lengths >= size
+        tokens = starts.values[starts.offsets[:-1][long][:, None] + np.arange(size)]
+        marks = token_marks(tokens, np.arange(size, dtype=np.int32)).sum(axis=1, dtype=np.uint64)
+        distinct, inverse, counts = np.unique(marks, return_inverse=True, return_counts=True)
+        known = np.array([mark in self._memory.index for mark in distinct.tolist()], dtype=np.bool_)
+        repeated = (counts > 1) | np.isin(distinct, self._last_starts) | known
+        self.start.data[units[long]] = marks
         self.alike.data[units[long]] = repeated[inverse]
-        self._last_pages = distinct
+        self._last_starts = distinct
 
     def documents_of(self, units: Int64) -> Ragged:
         """Token lists of the units' documents."""
