@@ -149,15 +149,16 @@ def _asked(left: Side, right: Side, how: How, found: Terms, name: str, *, keep_k
         fail(question, "FULL JOIN takes conditions of the form a.x = b.x only: UNION ALL two queries")
     if later and how != "inner":
         fail(later[0], f"{_SPOKEN[how]} takes one AI_FILTER between both sides: ask this one in a subquery")
+    spare: dict[Key, str] = {}
     if keep_keys and how == "left":
-        right = _with_spare_keys(right, found.keys)
+        right, spare = _with_spare_keys(left, right, found.keys)
     call = read_call(question)
     if "layout" in call.options:
         fail(question, "layout is not an option of an AI_FILTER that joins: leave it out")
     suffix = _suffix(left.frame.columns, right.frame.columns, name)
     options = {**_keys(left, right, found), **({} if suffix == "_right" else {"suffix": suffix}), **call.options}
     with errors_at(question):
-        both = _after(left, right, found, suffix)
+        both = {**_after(left, right, found, suffix), **spare}
         conditions = [Translator(_empty(left, right, found, suffix), both).condition(term) for term in where]
         template = _pair_template(call, left, right)
         if conditions:
@@ -166,12 +167,17 @@ def _asked(left: Side, right: Side, how: How, found: Terms, name: str, *, keep_k
     return Side(frame, left.columns if how in ("semi", "anti") else both).filtered(later)
 
 
-def _with_spare_keys(right: Side, pairs: Sequence[tuple[exp.Expr, exp.Expr]]) -> Side:
-    """The side with a second column for each key, which stays NULL where a left row has no partner."""
-    read = {key for _, b in pairs for key in keys(b)}
-    spare = {key: unique_name(f"{right.columns[key]}_key", set(right.frame.columns)) for key in read}
+def _with_spare_keys(
+    left: Side, right: Side, pairs: Sequence[tuple[exp.Expr, exp.Expr]]
+) -> tuple[Side, dict[Key, str]]:
+    """The right side with a copy of each key, which is NULL after the join where a left row has no partner."""
+    taken = {*left.frame.columns, *right.frame.columns}
+    spare: dict[Key, str] = {}
+    for key in sorted({key for _, b in pairs for key in keys(b)}):
+        spare[key] = unique_name(f"{right.columns[key]}_key", taken)
+        taken.add(spare[key])
     frame = right.frame.with_columns([pl.col(right.columns[key]).alias(new) for key, new in spare.items()])
-    return Side(frame, {**right.columns, **spare})
+    return Side(frame, right.columns), spare
 
 
 def _joined(left: Side, right: Side, how: How, found: Terms, at: exp.Expr, name: str, options: dict[str, Any]) -> Side:

@@ -348,3 +348,18 @@ def test_answers_are_named_as_in_python() -> None:
         AI_CLASSIFY(UPPER("odd name"), ['plot', 'acting']), "odd name", COUNT(*) FROM t GROUP BY 1, 2, 3, 4"""
     names = qf.sql(query, t=frame).collect().columns
     assert names == ["odd name_if", "odd name_score", "odd name_label", "odd name", "COUNT(*)"]
+
+
+@pytest.mark.parametrize(
+    "condition", ["AI_FILTER(PROMPT('Does {0} discuss {1}?', r.review, a.aspect))", "a.weight > 1"]
+)
+def test_a_left_joins_key_is_null_where_there_is_no_partner(condition: str) -> None:
+    def rows(query: str) -> list[int]:
+        return qf.sql(query, reviews=REVIEWS, aspects=ASPECTS).collect()["id"].sort().to_list()
+
+    on = f"r.movie = a.movie AND {condition}"
+    without = rows(f"SELECT r.id FROM reviews r LEFT JOIN aspects a ON {on} WHERE a.movie IS NULL")
+    assert without == rows(f"SELECT r.id FROM reviews r LEFT JOIN aspects a ON {on} WHERE a.aspect IS NULL")
+    right = f"SELECT r.id, a.movie AS m FROM aspects a RIGHT JOIN reviews r ON {on}"
+    assert without == rows(f"SELECT id FROM ({right}) AS x WHERE m IS NULL")
+    assert 0 < len(without) < REVIEWS.height
