@@ -24,10 +24,11 @@ from quail_frames.runtime.report import RunReport
 from quail_frames.runtime.tokens.ragged import Ragged
 
 QUESTIONS = (
-    "Does this review discuss the ending of the movie?",
-    "Does the reviewer recommend the movie?",
+    "Is the film a comedy?",
+    "Does the review mention a director?",
     "Does this review name an actor or an actress?",
 )
+"""The default model says TRUE to each for a half to two thirds of the reviews, so a chain of filters has survivors."""
 TOKENS = 280
 CHUNKS = 4
 NOISE = {"float32": 0.02, "bfloat16": 0.5}

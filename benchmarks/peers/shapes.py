@@ -48,7 +48,7 @@ def filters(engine: Engine, scale: float) -> list[Workload]:
 def filter_join(engine: Engine, scale: float) -> list[Workload]:
     """A filter of long reviews, then a join of the survivors with 20 short aspects."""
     rows = reviews(engine, 1000, sized(16, scale))
-    keep = filter_call(engine, "Is this text about a movie?")
+    keep = filter_call(engine, QUESTIONS[0])
     call = join_call(engine, "Does the review ", " discuss ", "?")
     aspects = engine.tokenizer.encode(list(ASPECTS))
     return [Joins(engine, [call], part, [aspects], keep) for part in split(rows, 2)]
