@@ -134,7 +134,7 @@ class _Reader:
     def projection(self, names: Sequence[str], rows: Sequence[int], columns: int) -> Tensor:
         """A matrix that tokens are multiplied with.
 
-        In float32 on a CPU its transpose is what lies contiguous: MKL then multiplies 2 to 5%
+        In float32 on a CPU its transpose is what lies contiguous: MKL then multiplies 1 to 5%
         faster (one core of an AVX2 machine, 256 to 2,048 tokens, the shapes of SmolLM2-135M).
         """
         transposed = self._device.type == "cpu" and self._dtype == torch.float32
