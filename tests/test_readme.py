@@ -13,7 +13,7 @@ import pytest
 import quail_frames as qf
 
 ROOT = Path(__file__).parents[1]
-FIGURES = re.compile(r"^((?:tokens|batches|seconds)[a-zA-Z ]*) [ \d,.]+$", re.MULTILINE)
+FIGURES = re.compile(r"^((?:tokens|batches|seconds)[a-zA-Z ]*?) +[\d,.]+$", re.MULTILINE)
 """Figures of the report that depend on the machine or on how batches fall."""
 
 
