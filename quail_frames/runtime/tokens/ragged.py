@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -49,7 +50,7 @@ class Ragged:
         """Every list in turn."""
         return (self[index] for index in range(len(self)))
 
-    @property
+    @cached_property
     def lengths(self) -> Int64:
         """Length of every list, shape (n,)."""
         return np.diff(self.offsets)
