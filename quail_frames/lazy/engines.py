@@ -78,7 +78,7 @@ def configure(
         `smollm2-135m` (the default), a Hugging Face id, a folder with safetensors, a
         `.gguf` file, or `oracle`, which answers from a hash and needs no download.
     device
-        `cpu`, `cuda` or `cuda:N`.
+        `cpu`; `null` and `simulated:...` as in `Engine`. Models do not run on a GPU yet.
     dtype
         Type of the weights: `auto`, `float32`, `bfloat16` or `float16`.
     kv_budget

@@ -34,7 +34,7 @@ class Engine:
         `"smollm2-135m"` (fetched once), a Hugging Face id, a folder of safetensors, a
         `.gguf` file, or `"oracle"`: deterministic answers without arithmetic, for tests.
     device
-        `"cpu"`, `"cuda"`; `"null"`: answers from a hash of the tokens, which times the host
+        `"cpu"`; `"null"`: answers from a hash of the tokens, which times the host
         alone; `"simulated:h100-sxm"`: the same, with `device_seconds` by the roofline of that
         device for a model whose shape is known (`"qwen3-4b-fp8"`).
     dtype

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from quail_frames.cost.shapes import ModelShape
+from quail_frames.errors import ModelError
 from quail_frames.runtime.attention import KvArena, TreeAttention
 from quail_frames.runtime.batch import Batch, Float32, Read
 from quail_frames.runtime.compiled import ModelTraits
@@ -72,6 +73,11 @@ def open_torch_model(
     name: str, *, device: str, dtype: Dtype, attention: AttentionPath = "auto", fuse: Fuse = "auto"
 ) -> OpenedModel:
     """Load a model and say what the engine needs to plan with it."""
+    if device != "cpu":
+        raise ModelError(
+            f"device {device!r}: models run on the CPU so far (docs/kernels.md says what a GPU path has and lacks); "
+            "use device='cpu', or 'simulated:h100-sxm' to study a plan on a GPU"
+        )
     loaded = load_model(name, device=device, dtype=dtype)
     decoder, config = loaded.decoder, loaded.decoder.config
     per_token = 2 * config.num_layers * config.num_kv_heads * config.head_dim * decoder.dtype.itemsize

@@ -39,3 +39,8 @@ def test_an_unknown_model_or_device_is_named() -> None:
         Engine("qwen3-5b", device="simulated:h100-sxm")
     with pytest.raises(Exception, match="h1000"):
         Engine("qwen3-4b", device="simulated:h1000")
+
+
+def test_a_gpu_is_refused_with_advice_until_models_run_there() -> None:
+    with pytest.raises(ModelError, match="models run on the CPU so far"):
+        Engine("smollm2-135m", device="cuda")
