@@ -1,98 +1,17 @@
-"""The logical plan: the user's steps as plain data that rules can rewrite.
-
-Expressions and frames of the front end are opaque here; beside each stands what a rule
-may know of it (columns read, calls held, whether a row's value depends on that row
-alone). A rule leaves alone what it cannot read: None always means "not known".
-"""
+"""The nodes of a logical plan: the user's steps, and the AI operators that rules make of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from quail_frames.plan.calls import AiCall
-from quail_frames.plan.conditions import Condition
+from quail_frames.plan.logical.expression import CallUse, Expression, Names, union
 
-ANSWER = "quail-frames answer "
-"""Start of the name of every answer column: a column that holds a call's answers on their way to their use."""
-
-Names = frozenset[str]
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti", "cross"]
 PairKind = Literal["inner", "left", "semi", "anti"]
 Side = Literal["left", "right"]
-
-
-@dataclass(frozen=True)
-class Expression:
-    """One expression of the front end.
-
-    Parameters
-    ----------
-    body
-        The expression itself, over ordinary columns and the answer columns of `calls`.
-    key
-        Equal for equal expressions.
-    names
-        Names of the columns it gives.
-    text
-        How `explain` shows it.
-    reads
-        Ordinary columns that the body reads; None: not known.
-    row_local
-        Whether each row's value depends on that row alone.
-    calls
-        The calls whose answer columns the body reads.
-    test
-        The same predicate as a condition, where it is exactly one.
-    column
-        The column that it passes on unchanged, under its own or another name.
-    over_answers
-        The same predicate over the answers themselves, where it reads columns that hold them.
-    """
-
-    body: Any = field(compare=False, repr=False)
-    key: str
-    names: tuple[str, ...]
-    text: str
-    reads: Names | None
-    row_local: bool
-    calls: tuple[CallUse, ...] = ()
-    test: Test | None = None
-    column: str | None = None
-    over_answers: Expression | None = None
-
-    @property
-    def needs(self) -> Names | None:
-        """Columns that the body needs in its frame, answer columns included; None: not known."""
-        return None if self.reads is None else self.reads | {call.column for call in self.calls}
-
-
-@dataclass(frozen=True)
-class CallUse:
-    """A call asked of rows: `inputs[i]` gives the text of its input i, `column` is its answer column.
-
-    Equal questions about equal inputs have equal answer columns, wherever they stand.
-    """
-
-    call: AiCall
-    inputs: tuple[Expression, ...]
-    column: str
-
-    @property
-    def reads(self) -> Names | None:
-        """Columns that the inputs read."""
-        return union(expression.reads for expression in self.inputs)
-
-
-@dataclass(frozen=True)
-class Test:
-    """A predicate as a condition: its calls and masks are numbered as in the expression's `calls` and in `masks`."""
-
-    __test__ = False  # pytest: not a test class
-
-    condition: Condition
-    masks: tuple[Expression, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -315,104 +234,3 @@ Unary = Filter | WithColumns | Select | Project | Slice | Step | Ask
 Binary = Join | AskPairs
 Node = Source | Unary | Binary
 AnyNode = TypeVar("AnyNode", Unary, Binary)
-
-
-def inputs(node: Node) -> tuple[Node, ...]:
-    """The nodes that this one reads."""
-    if isinstance(node, Source):
-        return ()
-    return (node.left, node.right) if isinstance(node, Binary) else (node.input,)
-
-
-def with_inputs(node: Node, new: tuple[Node, ...]) -> Node:
-    """The same node over other inputs."""
-    if new == inputs(node) and all(a is b for a, b in zip(new, inputs(node), strict=True)):
-        return node
-    if isinstance(node, Source):
-        return node
-    return replace(node, left=new[0], right=new[1]) if isinstance(node, Binary) else replace(node, input=new[0])
-
-
-def rewrite(node: Node, rule: Callable[[Node], Node]) -> Node:
-    """`rule` applied to every node, inputs first."""
-    return rule(with_inputs(node, tuple(rewrite(below, rule) for below in inputs(node))))
-
-
-def walk(node: Node) -> Iterable[Node]:
-    """The node and everything below it, from the top."""
-    yield node
-    for below in inputs(node):
-        yield from walk(below)
-
-
-def asks(node: Node) -> bool:
-    """Whether a model is asked at this node or below."""
-    return any(isinstance(below, Ask | AskPairs) for below in walk(node))
-
-
-def source_rows(node: Node) -> int | None:
-    """Rows of the first source below, following the left side of joins; None where they are not known."""
-    while not isinstance(node, Source):
-        node = inputs(node)[0]
-    return node.rows
-
-
-def expressions(node: Node) -> tuple[Expression, ...]:
-    """The expressions that the front end evaluates at this node."""
-    if isinstance(node, Filter):
-        return node.predicates
-    return node.expressions if isinstance(node, WithColumns | Select | Step) else ()
-
-
-def names_of(found: Iterable[Expression]) -> tuple[str, ...]:
-    """Names of the columns that the expressions give."""
-    return tuple(name for expression in found for name in expression.names)
-
-
-def columns(node: Node) -> tuple[str, ...]:
-    """Names of the node's columns."""
-    if isinstance(node, Source | Project):
-        return node.columns
-    if isinstance(node, Select):
-        return (*names_of(node.expressions), *node.carry)
-    if isinstance(node, Join):
-        return _present(node.columns, (*columns(node.left), *columns(node.right)), _side_columns(node))
-    if isinstance(node, AskPairs):
-        return _pair_columns(node) if node.carry is None else node.carry
-    below = columns(node.input)
-    if isinstance(node, WithColumns):
-        return tuple(dict.fromkeys((*below, *names_of(node.expressions))))
-    if isinstance(node, Step):
-        return _present(node.columns, below, node.input_columns)
-    if isinstance(node, Ask):
-        return (*(below if node.carry is None else node.carry), *node.answer_columns)
-    return below
-
-
-def union(found: Iterable[Names | None]) -> Names | None:
-    """All names; None where one of the sets is not known."""
-    total: Names = frozenset()
-    for names in found:
-        if names is None:
-            return None
-        total |= names
-    return total
-
-
-def _side_columns(node: Join) -> tuple[str, ...]:
-    return tuple(name for name, _ in (*node.left_names, *node.right_names))
-
-
-def _pair_columns(node: AskPairs) -> tuple[str, ...]:
-    """Columns of both sides, and the left side's answer columns that ride along."""
-    left, right = columns(node.left), columns(node.right)
-    named = [after for name, after in node.left_names if name in left]
-    riding = [name for name in left if name.startswith(ANSWER) and name not in named]
-    return (*named, *(after for name, after in node.right_names if name in right), *riding)
-
-
-def _present(recorded: tuple[str, ...], below: tuple[str, ...], recorded_below: tuple[str, ...]) -> tuple[str, ...]:
-    """Recorded columns without those pruned below since, and the answer columns that ride along."""
-    gone = set(recorded_below) - set(below)
-    riding = [name for name in below if name.startswith(ANSWER) and name not in recorded]
-    return (*(name for name in recorded if name not in gone), *riding)
