@@ -55,7 +55,7 @@ def joined_pairs(node: AskPairs, run: Run, below: Below) -> Frames:
         return
     start = next(source, None)
     if start is not None:
-        yield from _left_anchored(node, run, right, chained([start], source))
+        yield from _left_anchored(node, run, right, start, source)
 
 
 def physical_join(node: AskPairs, engine: Runner) -> PairJoin:
@@ -87,10 +87,10 @@ def paired(node: AskPairs, left: pl.DataFrame, right: pl.DataFrame, right_rows: 
     return pl.DataFrame([*found, *riding]).select(names)
 
 
-def _left_anchored(node: AskPairs, run: Run, right: pl.DataFrame, source: Frames) -> Frames:
+def _left_anchored(node: AskPairs, run: Run, right: pl.DataFrame, start: pl.DataFrame, source: Frames) -> Frames:
     held, begun = HeldRows(), 0
     engine = run.asked()
-    anchors = _anchor_batches(source, Cutter(node, "left", right), held.add)
+    anchors = _anchor_batches(chained([start], source), Cutter(node, "left", start, right), held.add)
     partners = to_record_batch(right.select(text_columns(node, "right")))
     for batch in run.opened(engine.join(physical_join(node, engine), anchors, partners, run.report)):
         decided = int(batch.schema.metadata[b"decided"])
@@ -137,7 +137,7 @@ def _right_anchored(node: AskPairs, run: Run, below: Below) -> Frames:
     start = next(source, None)
     found = (_nobody(0), _nobody(0))
     if start is not None:
-        found = _all_pairs(node, run, left, chained([start], source), rights)
+        found = _all_pairs(node, run, left, start, source, rights)
     elif node.how in ("inner", "semi"):
         return
     right = pl.concat(rights) if rights else below.empty(node.right)
@@ -148,11 +148,11 @@ def _right_anchored(node: AskPairs, run: Run, below: Below) -> Frames:
 
 
 def _all_pairs(
-    node: AskPairs, run: Run, left: pl.DataFrame, source: Frames, rights: list[pl.DataFrame]
+    node: AskPairs, run: Run, left: pl.DataFrame, start: pl.DataFrame, source: Frames, rights: list[pl.DataFrame]
 ) -> tuple[Int64, Int64]:
     """Every pair that the model says TRUE to, as left and right rows; the right rows read are added to `rights`."""
     engine = run.asked()
-    anchors = _anchor_batches(source, Cutter(node, "right", left), rights.append)
+    anchors = _anchor_batches(chained([start], source), Cutter(node, "right", start, left), rights.append)
     partners = to_record_batch(left.select(text_columns(node, "left")))
     answers = list(run.opened(engine.join(physical_join(node, engine), anchors, partners, run.report)))
     left_rows = [batch.column(1).to_numpy().astype(np.int64) for batch in answers]

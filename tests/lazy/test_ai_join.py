@@ -13,6 +13,7 @@ from polars.testing import assert_frame_equal
 
 import quail_frames as qf
 from quail_frames.errors import CallError, ColumnError, ContextOverflowError, PlanError
+from quail_frames.lazy.candidates import Cutter
 from quail_frames.plan.calls import AiIf, AiScore
 from quail_frames.plan.template import Slot, Template
 from quail_frames.runtime.engine import Engine
@@ -115,6 +116,9 @@ KEYS: dict[str, dict[str, Any]] = {
 WHERES: dict[str, pl.Expr | None] = {
     "none": None,
     "n < x": pl.col("n") < pl.col("x"),
+    "n = x": pl.col("x").cast(pl.Int64) == pl.col("n"),
+    "n = x and one side": (pl.col("n") + 1 == pl.col("x").cast(pl.Int64)) & (pl.col("x") > 0),
+    "n = x of another type": pl.col("n") == pl.col("x"),
     "one side": (pl.col("x") > 0) & (pl.col("n") <= 1),
     "text differs": pl.col("text").ne_missing("same") | (pl.col("x") == pl.col("n")),
 }
@@ -264,6 +268,16 @@ def test_keys_and_predicates_cut_the_pairs_before_the_model(reference: Reference
     reference.asks.clear()
     LETTERS.ai_join(TERMS, MENTIONS, where=pl.col("k") < pl.col("k_right"), anchor="right")
     assert len(reference.asks) == 4 * 45
+
+
+@pytest.mark.parametrize("where", [pl.col("n") == pl.col("m"), pl.col("m").eq(pl.col("n")) & (pl.col("m") >= 0)])
+def test_values_that_must_be_equal_are_looked_up_and_not_tried_on_every_pair(where: pl.Expr) -> None:
+    rows = 2000  # 4 million pairs: 16 tables of candidates where every pair is tried
+    left = pl.DataFrame({"n": range(rows), "text": "a"})
+    right = pl.DataFrame({"m": range(rows), "term": "b"})
+    joined = qf.lazy(left).ai_join(right, MENTIONS, where=where)
+    (batch,) = Cutter(joined._plan, "left", left, right).batches(left)
+    assert batch.candidates.rows(5).tolist() == [5]
 
 
 @pytest.mark.parametrize("how", ["semi", "anti"])
