@@ -23,7 +23,7 @@ def minimum_tokens(prompts: Ragged, rows: Int64) -> int:
     if not len(prompts.values):
         return 0
     positions = ranges(np.zeros(len(prompts), dtype=np.int64), prompts.lengths)
-    prefixes = _prefix_hashes(prompts, positions)
+    prefixes = prefix_hashes(prompts, positions)
     row = np.repeat(np.asarray(rows, dtype=np.int64), prompts.lengths)
     last_of_page, whole = _page_ends(prompts, positions)
     free = np.zeros(len(row), dtype=np.bool_)
@@ -32,7 +32,18 @@ def minimum_tokens(prompts: Ragged, rows: Int64) -> int:
     return len(np.unique(nodes)) - len(np.unique(nodes[free]))
 
 
-def _prefix_hashes(prompts: Ragged, positions: Int64) -> UInt64:
+def distinct_prefixes(lists: Ragged, rows: Int64) -> int:
+    """Tokens of the prefix trees of the lists, a tree for each row: nothing is shared across rows.
+
+    >>> distinct_prefixes(Ragged.of([[1, 2], [1, 3], [1, 2]]), np.array([0, 0, 1]))
+    5
+    """
+    positions = ranges(np.zeros(len(lists), dtype=np.int64), lists.lengths)
+    rows = np.repeat(np.asarray(rows, dtype=np.int64), lists.lengths)
+    return len(np.unique(mix(prefix_hashes(lists, positions) ^ mix(rows))))
+
+
+def prefix_hashes(prompts: Ragged, positions: Int64) -> UInt64:
     """A hash of all tokens up to each token of its prompt, and of their number."""
     marks = token_marks(prompts.values, positions.astype(np.int32))
     before = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(marks, dtype=np.uint64)])

@@ -1,0 +1,30 @@
+"""The engines that queries run on, by device."""
+
+from __future__ import annotations
+
+from benchmarks.prompts import tokenizer_of
+from quail_frames.runtime.compiled import ModelTraits
+from quail_frames.runtime.engine import Engine
+from quail_frames.runtime.tokens.oracle_tokenizer import OracleTokenizer
+
+MODEL = "smollm2-135m"
+CONTEXT = {"slice": 1024, "tiny": 1500}
+"""Longest prompt of a small size, so that some of its texts are too long as well; full size: the model's own."""
+NULL_CONTEXT = 8192
+FEW_PASS = -4.5
+"""Bias of the null device's log-odds: about one in ten answers is TRUE."""
+
+
+def open_engine(device: str, size: str, model: str = MODEL, dtype: str = "auto") -> Engine:
+    """An engine for a size of tables.
+
+    `null` answers from a hash of each whole prompt, with the model's own tokenizer: it computes no model, and says
+    which rows any correct plan gives. `oracle` is the same with a tokenizer that needs no download.
+    """
+    if device in ("null", "oracle"):
+        engine = Engine("oracle", max_length=CONTEXT.get(size, NULL_CONTEXT))
+        engine.tokenizer = OracleTokenizer() if device == "oracle" else tokenizer_of(model)
+        engine.memory.share_from = 1  # as the model on a CPU
+        engine.traits = ModelTraits(bias=FEW_PASS if device == "null" else 0.0)
+        return engine
+    return Engine(model, device=device, dtype=dtype, max_length=CONTEXT.get(size))  # type: ignore[arg-type]
