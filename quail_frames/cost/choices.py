@@ -25,7 +25,7 @@ TRUE_FALSE_ENTRIES = 8
 TIE = 1e-9
 """Relative difference below which two prices are the same."""
 
-LabelScoring = Literal["letters", "trie_decode", "trie_tree"]
+LabelScoring = Literal["letters", "trie_decode", "trie_tree", "decision_choice"]
 
 
 @dataclass(frozen=True)
@@ -113,8 +113,9 @@ def scoring_cost(
     letters: bool = True,
     restricted_head: bool = True,
     resident: bool = True,
+    decision: ScoringFigures | None = None,
 ) -> Choice:
-    """The three ways of scoring labels of `rows` documents.
+    """The ways of scoring labels of `rows` documents.
 
     Parameters
     ----------
@@ -130,6 +131,9 @@ def scoring_cost(
         Whether the engine can read single entries of a head row (`trie_tree` needs whole rows).
     resident
         Whether the context is there already; if not, every alternative also pays for it.
+    decision
+        From `decision_figures`, where the model has a decision head. Its blocks and cue are the list and the cue of
+        the other methods, so they count there instead of in the tail.
     """
     before = NOTHING if resident else prefill(context, 0, target.shape.reach)
     added = letter_tokens_of(len(trie)) if letter_tokens is None else letter_tokens
@@ -143,6 +147,11 @@ def scoring_cost(
         extra = added if name == "letters" else 0
         work = (before + label_scoring(figures, context, tail, extra, share, target.shape.reach)) * scale
         alternatives.append(Alternative(name, work, target.price(work)))
+    if decision is not None:
+        share = _head_share(target.shape, "decision_choice", decision, True)
+        own = max(tail - (decision.positions - 1), 0)
+        work = (before + label_scoring(decision, context, own, 0, share, target.shape.reach)) * scale
+        alternatives.append(Alternative("decision_choice", work, target.price(work)))
     return choose("label scoring", alternatives)
 
 

@@ -41,6 +41,8 @@ def describe_call(call: AiCall) -> str:
     asked = " ".join(asked.split())
     labels = call.labels if isinstance(call, AiClassify) else ()
     shown = f", {list(labels[:4])}{'…' if len(labels) > 4 else ''}" if labels else ""
+    if isinstance(call, AiClassify) and call.scoring != "auto":
+        shown += f", scoring={call.scoring}"
     return f'{CALL_NAMES[call.kind]}("{asked if len(asked) <= _LONGEST else asked[: _LONGEST - 1] + "…"}"{shown})'
 
 

@@ -1,7 +1,8 @@
 """Label scoring over a trie: what is asked, and how log-probabilities become label scores.
 
 `trie_decode` walks the trie greedily and runs the model only where labels branch; `trie_tree` scores all labels in
-one tree-masked ask; `letters` reads one row. Definitions: DESIGN section 6.
+one tree-masked ask; `letters` reads one row; `decision_choice` reads the last row of every option through a head of
+its own. Definitions: docs/prompts.md.
 """
 
 from __future__ import annotations
@@ -248,6 +249,16 @@ def tree_program(trie: LabelTrie, word_ends: Sequence[Sequence[bool]] | None = N
 def letter_figures(labels: int) -> ScoringFigures:
     """What the answer of `letters` costs: one row, one entry for each label (its longer instruction is not in it)."""
     return ScoringFigures(requests=1.0, positions=1.0, head_rows=1.0, tree_pairs=0.0, head_entries=float(labels))
+
+
+def decision_figures(blocks: Sequence[int], cue: int, width: int) -> ScoringFigures:
+    """What `decision_choice` feeds after the prompt: option blocks of these token counts side by side, then the cue.
+
+    A head of this width multiplies the final state once and every option's three times, as rows of the model's width.
+    """
+    inside, options = sum(blocks), len(blocks)
+    pairs = sum(length * (length + 1) / 2 for length in blocks) + cue * inside + cue * (cue + 1) / 2
+    return ScoringFigures(1.0, inside + cue + 1.0, options + 1.0, pairs, float(width * (3 * options + 1)))
 
 
 def _decode_step(trie: LabelTrie, node: int, number: dict[int, int], end_of: dict[int, int]) -> DecodeStep:

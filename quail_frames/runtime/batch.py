@@ -24,37 +24,49 @@ NO_COPIES = np.zeros((0, 2), dtype=np.int64)
 
 @dataclass(frozen=True, eq=False)
 class ReadoutSpec:
-    """What is read at a row: logits of `token_ids`, and the log-sum-exp over the vocabulary if `normalize`."""
+    """What is read at a row: logits of `token_ids`, and the log-sum-exp over the vocabulary if `normalize`.
+
+    With `options` > 0 the model's decision head is read instead: an ask has so many option rows and then its final
+    row, and gives one row of logits [options].
+    """
 
     token_ids: Int32
     normalize: bool = False
+    options: int = 0
 
 
 @dataclass(frozen=True, eq=False)
 class TokenTree:
     """The last tokens of an ask form a tree: token j follows token `parents[j]`, or the ask's chain where -1.
 
-    Parents come before children.
+    Parents come before children. Behind the tree stand `closing` tokens, a chain that sees all of it; its first token
+    is one deeper than the deepest of the tree, so its position does not depend on the order of the branches.
     """
 
     parents: Int32
+    closing: int = 0
 
     def __len__(self) -> int:
-        return len(self.parents)
+        return len(self.parents) + self.closing
 
     @cached_property
     def visible(self) -> npt.NDArray[np.bool_]:
-        """[m, m]: token i sees token j (itself and its ancestors)."""
+        """[m, m]: token i sees token j (itself and its ancestors; for a closing token, all before it)."""
         seen = np.eye(len(self), dtype=np.bool_)
         for node, parent in enumerate(self.parents):
             if parent >= 0:
                 seen[node] |= seen[parent]
+        closing = len(self.parents)
+        seen[closing:] = np.tri(len(self), dtype=np.bool_)[closing:]
         return seen
 
     @cached_property
     def depths(self) -> Int32:
         """Depth of each token; 0 for one that follows the chain directly."""
-        return (self.visible.sum(axis=1) - 1).astype(np.int32)
+        nodes = len(self.parents)
+        depths = self.visible[:nodes].sum(axis=1) - 1
+        closing = depths.max(initial=-1) + 1 + np.arange(self.closing)
+        return np.concatenate([depths, closing]).astype(np.int32)
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ from quail_frames.errors import CallError
 from quail_frames.plan.calls import AiClassify, AiScore
 from quail_frames.plan.physical import PlannedCall
 from quail_frames.runtime.batch import Float32, Int32, ReadoutSpec
+from quail_frames.runtime.readouts.decision_choice import DecisionChoiceReadout
 from quail_frames.runtime.readouts.labels import LabelTokens
 from quail_frames.runtime.readouts.letters import LettersReadout
 from quail_frames.runtime.readouts.one_row import Readout
@@ -19,6 +20,7 @@ from quail_frames.runtime.readouts.trie_decode import TrieDecodeReadout
 from quail_frames.runtime.readouts.trie_tree import TrieTreeReadout
 from quail_frames.runtime.readouts.true_false import Float64, TrueFalseReadout, sigmoid
 from quail_frames.runtime.tokens.layouts import (
+    CUE,
     NO_MARKERS,
     Encode,
     Input,
@@ -26,6 +28,8 @@ from quail_frames.runtime.tokens.layouts import (
     Prompt,
     build_pair_prompt,
     build_prompt,
+    option_lines,
+    option_objects,
 )
 from quail_frames.runtime.tokens.ragged import Ragged
 
@@ -44,14 +48,40 @@ class Tokenizer(Protocol):
         ...
 
 
+Scoring = Literal["letters", "trie_decode", "trie_tree", "decision_choice"]
+
+
+@dataclass(frozen=True)
+class DecisionFormat:
+    """How the options of a model with a decision head were laid out in training.
+
+    masked   side by side at equal positions, unseen by each other (False: in sequence, as plain text)
+    blocks   `lines`: `\n- label: description`; `json`: one-line objects
+    width    of the head, for its price
+    """
+
+    masked: bool = True
+    blocks: Literal["lines", "json"] = "lines"
+    width: int = 128
+
+
 @dataclass(frozen=True)
 class ModelTraits:
-    """What a model's spec says about prompts and read-outs."""
+    """What a model's spec says about prompts and read-outs.
+
+    `temperature` and `bias` calibrate TRUE/FALSE, `choice_temperature` and `letters_temperature` the probabilities of
+    `decision_choice` and `letters`. `decision` is None where the model has no decision head. `default_label_scoring`
+    is what `auto` means for this model; None: the cheapest method.
+    """
 
     markers: Markers = NO_MARKERS
     pooling: str = "max"
     temperature: float = 1.0
     bias: float = 0.0
+    choice_temperature: float = 1.0
+    letters_temperature: float = 1.0
+    decision: DecisionFormat | None = None
+    default_label_scoring: Scoring | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +122,7 @@ class CompiledCall:
         """Answers of the asks with these logits, [A * reads, N]; a read-out of several steps has its own `advance`."""
         if isinstance(self.readout, TrieTreeReadout):
             return self._decode_tree(self.readout, logits)
-        if isinstance(self.readout, LettersReadout):
+        if isinstance(self.readout, LettersReadout | DecisionChoiceReadout):
             probabilities = self.readout.probabilities(logits)
             return Answers(probabilities.argmax(axis=1).astype(np.int16), probabilities)
         assert isinstance(self.readout, TrueFalseReadout)
@@ -128,8 +158,10 @@ def make_readout(planned: PlannedCall, tokenizer: Tokenizer, traits: ModelTraits
     call, encode = planned.call, piece_encoder(tokenizer)
     if not isinstance(call, AiClassify):
         return TrueFalseReadout.of(encode, pooling=traits.pooling, temperature=traits.temperature, bias=traits.bias)
+    if planned.scoring == "decision_choice":
+        return _decision_readout(call, encode, traits)
     if planned.scoring == "letters":
-        return LettersReadout.of(encode, len(call.labels))
+        return LettersReadout.of(encode, len(call.labels), traits.letters_temperature)
     if planned.scoring == "trie_tree":
         return TrieTreeReadout.of(LabelTokens.of(tokenizer, call.labels))
     if planned.scoring == "trie_decode" and call.probabilities:
@@ -137,12 +169,19 @@ def make_readout(planned: PlannedCall, tokenizer: Tokenizer, traits: ModelTraits
             f"scoring='trie_decode' of the classification of {call.columns[0]!r} follows one path and gives no "
             "probabilities; use scoring='trie_tree' or 'letters', or leave out probabilities=True"
         )
-    if planned.scoring == "trie_decode":
-        return TrieDecodeReadout.of(LabelTokens.of(tokenizer, call.labels))
-    raise CallError(
-        f"scoring={planned.scoring!r} needs a model that was trained for it, which this one was not; "
-        "use scoring='auto', 'letters', 'trie_decode' or 'trie_tree'"
-    )
+    return TrieDecodeReadout.of(LabelTokens.of(tokenizer, call.labels))
+
+
+def _decision_readout(call: AiClassify, encode: Encode, traits: ModelTraits) -> DecisionChoiceReadout:
+    form = traits.decision
+    if form is None:
+        raise CallError(
+            f"scoring='decision_choice' of the classification of {call.columns[0]!r} needs a model with a decision "
+            "head, which this one has not; use scoring='auto', 'letters', 'trie_decode' or 'trie_tree'"
+        )
+    blocks = option_lines(call) if form.blocks == "lines" else option_objects(call)
+    cue = CUE + traits.markers.after
+    return DecisionChoiceReadout.of(encode, blocks, cue, masked=form.masked, temperature=traits.choice_temperature)
 
 
 def piece_encoder(tokenizer: Tokenizer) -> Encode:

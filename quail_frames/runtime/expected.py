@@ -9,10 +9,12 @@ import numpy as np
 
 from quail_frames.plan.calls import AiClassify, AiIf
 from quail_frames.plan.physical import PlannedCall
-from quail_frames.runtime.compiled import CompiledCall, ModelTraits, compile_call
+from quail_frames.runtime.compiled import CompiledCall, DecisionFormat, ModelTraits, compile_call
 from quail_frames.runtime.expected_labels import decoded_label, tree_shares
-from quail_frames.runtime.oracle import logits_of, state_of, with_normalizer
+from quail_frames.runtime.marks import UInt64, token_marks
+from quail_frames.runtime.oracle import logits_of, option_logits_of, state_of, with_normalizer
 from quail_frames.runtime.tokens.assemble import assemble
+from quail_frames.runtime.tokens.layouts import CUE, option_lines
 from quail_frames.runtime.tokens.oracle_tokenizer import AFTER_SPACE, SPACE, OracleTokenizer
 from quail_frames.runtime.tokens.ragged import Int32
 
@@ -44,6 +46,8 @@ def _label(planned: PlannedCall, spec: AiClassify, call: CompiledCall, prompt: I
         shares = tree_shares(
             labels, lambda token: token in _WORD_STARTS, lambda fed, ids: _log_shares(prompt, fed, ids)
         )
+    elif planned.scoring == "decision_choice":
+        shares = _decision_shares(prompt, option_lines(spec))
     else:
         answers = call.decode(logits_of(state_of(prompt), call.spec.token_ids))
         assert answers.probabilities is not None
@@ -52,6 +56,25 @@ def _label(planned: PlannedCall, spec: AiClassify, call: CompiledCall, prompt: I
     if not spec.probabilities:
         return best
     return {"label": best, "probabilities": dict(zip(spec.labels, shares, strict=True))}
+
+
+def _decision_shares(prompt: Int32, blocks: Sequence[str]) -> tuple[float, ...]:
+    """Softmax over the options: each block alone behind the prompt, and the cue behind the longest that sees them all.
+
+    The oracle's state is a sum of marks, one for each visible token at its position.
+    """
+    lists = [OracleTokenizer().encode([block]).values for block in blocks]
+    cue, start = OracleTokenizer().encode([CUE]).values, len(prompt)
+    behind = start + max(map(len, lists))
+    seen = state_of(prompt) + sum(_marks(tokens, start) for tokens in lists) + _marks(cue, behind)
+    states = [state_of(prompt) + _marks(tokens, start) for tokens in lists]
+    logits = option_logits_of(np.concatenate([*states, seen])[None])[0].astype(np.float64)
+    weights = np.exp(logits - logits.max())
+    return tuple((weights / weights.sum()).tolist())
+
+
+def _marks(tokens: Int32, start: int) -> UInt64:
+    return token_marks(tokens, start + np.arange(len(tokens), dtype=np.int32)).sum(dtype=np.uint64, keepdims=True)
 
 
 _WORD_STARTS = frozenset((SPACE, *range(AFTER_SPACE, 2 * AFTER_SPACE)))
@@ -75,4 +98,4 @@ def _log_shares(prompt: Int32, fed: Sequence[int], ids: Sequence[int]) -> list[f
 
 @lru_cache(maxsize=256)
 def _compiled(planned: PlannedCall) -> CompiledCall:
-    return compile_call(planned, OracleTokenizer(), ModelTraits())
+    return compile_call(planned, OracleTokenizer(), ModelTraits(decision=DecisionFormat()))

@@ -12,7 +12,7 @@ from quail_frames.cost.budgets import budgets
 from quail_frames.cost.roofline import roofline
 from quail_frames.cost.shapes import SHAPES, ModelShape, shape
 from quail_frames.cost.work import prefill
-from quail_frames.runtime.compiled import ModelTraits, Tokenizer
+from quail_frames.runtime.compiled import DecisionFormat, ModelTraits, Tokenizer
 from quail_frames.runtime.kv.pages import PAGE
 from quail_frames.runtime.oracle import NullModel, OracleModel
 from quail_frames.runtime.scheduler import Model
@@ -66,7 +66,7 @@ def _open_simulated(name: str, device_name: str) -> OpenedModel:
     return OpenedModel(
         SimulatedModel(model, place),
         OracleTokenizer(),
-        ModelTraits(),
+        ModelTraits(decision=DecisionFormat()),
         model,
         identity=f"simulated {model.name} {place.name}",
         context_length=1 << 17,
@@ -88,7 +88,7 @@ def _open_oracle(device: str) -> OpenedModel:
     return OpenedModel(
         model,
         OracleTokenizer(),
-        ModelTraits(),
+        ModelTraits(decision=DecisionFormat()),
         SHAPES["smollm2-135m"],
         identity="null" if device == "null" else "oracle",
         context_length=1 << 17,

@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 
-from quail_frames.runtime.batch import Batch, Float32, Read, Segments
+from quail_frames.runtime.batch import Batch, Float32, ReadoutSpec, Segments
 from quail_frames.runtime.kv.pages import PAGE
 from quail_frames.runtime.marks import UInt64, mix, token_marks
 from quail_frames.runtime.tokens.ragged import Int32, Int64, offsets_of, ranges
@@ -28,6 +28,15 @@ def state_of(tokens: Int32) -> UInt64:
     """The state at the last of these tokens when they are a whole prompt, shape (1,)."""
     marks = token_marks(tokens, np.arange(len(tokens), dtype=np.int32))
     return marks.sum(dtype=np.uint64, keepdims=True)
+
+
+def option_logits_of(states: UInt64) -> Float32:
+    """Logits [A, options] in -8..8 from states [A, options + 1], the last of each row the final one."""
+    return logits_of(mix(states[:, :-1] ^ mix(states[:, -1:])).reshape(-1), OPTION).reshape(len(states), -1)
+
+
+OPTION = np.array([-2], dtype=np.int32)
+"""Stands for the decision head where token ids stand for the output head."""
 
 
 def with_normalizer(logits: Float32, states: UInt64) -> Float32:
@@ -62,7 +71,7 @@ class OracleModel:
             rows = ranges(segments.starts, segments.lengths)
             seen = np.where(segments.unit >= 0, prefixes[segments.unit], np.uint64(0))
             states[rows] += np.repeat(seen, segments.lengths)
-        return [self._read(read, states) for read in batch.reads]
+        return [_read_states(states[read.rows], read.readout) for read in batch.reads]
 
     def _prefix_sums(self, batch: Batch) -> UInt64:
         """Sum over the visible tokens of each unit, and a last 0 for "no unit"."""
@@ -72,11 +81,13 @@ class OracleModel:
         slots = batch.unit_pages[unit, positions // PAGE].astype(np.int64) * PAGE + positions % PAGE
         return np.append(_list_sums(self._arena[slots], offsets_of(batch.unit_lengths)), np.uint64(0))
 
-    @staticmethod
-    def _read(read: Read, states: UInt64) -> Float32:
-        rows = states[read.rows]
-        logits = logits_of(rows, read.readout.token_ids)
-        return with_normalizer(logits, rows) if read.readout.normalize else logits
+
+def _read_states(states: UInt64, readout: ReadoutSpec) -> Float32:
+    """What a read of rows with these states gives."""
+    if readout.options:
+        return option_logits_of(states.reshape(-1, readout.options + 1))
+    logits = logits_of(states, readout.token_ids)
+    return with_normalizer(logits, states) if readout.normalize else logits
 
 
 def _list_sums(values: UInt64, offsets: Int64) -> UInt64:
@@ -118,6 +129,5 @@ class NullModel:
             width = len(block.reads)
             first = read.rows.reshape(-1, width)[:, 0] - block.reads[0] - block.tokens.lengths
             states = marks[read.rows + 1] - marks[np.repeat(first, width)]
-            logits = logits_of(states, read.readout.token_ids)
-            answers.append(with_normalizer(logits, states) if read.readout.normalize else logits)
+            answers.append(_read_states(states, read.readout))
         return answers

@@ -13,7 +13,7 @@ from quail_frames.cost.shapes import ModelShape
 from quail_frames.errors import CallError
 from quail_frames.plan.calls import AiCall, AiClassify
 from quail_frames.plan.physical import PlannedCall
-from quail_frames.runtime.compiled import ModelTraits, Tokenizer, make_readout, piece_encoder
+from quail_frames.runtime.compiled import ModelTraits, Scoring, Tokenizer, make_readout, piece_encoder
 from quail_frames.runtime.readouts.labels import LabelTokens
 from quail_frames.runtime.readouts.letters import letter_tokens
 from quail_frames.runtime.tokens.layouts import QUESTION_FIRST_FROM, Encode, build_prompt
@@ -40,9 +40,10 @@ def resolve_call(
     """
     selectivity = UNKNOWN_SELECTIVITY if call.selectivity is None else call.selectivity
     planned = PlannedCall(call, inputs, "document_first", "true_false", selectivity, anchors)
+    if isinstance(call, AiClassify):
+        planned = replace(planned, scoring=_scoring(planned, call, tokenizer, traits, shape))
     planned = replace(planned, layout=_layout(planned, tokenizer, traits))
     if isinstance(call, AiClassify):
-        planned = replace(planned, scoring=_scoring(planned, call, tokenizer, shape))
         make_readout(planned, tokenizer, traits)
     return planned
 
@@ -65,10 +66,12 @@ def _layout(
 
 
 def _scoring(
-    planned: PlannedCall, call: AiClassify, tokenizer: Tokenizer, shape: ModelShape
-) -> Literal["letters", "trie_decode", "trie_tree", "decision_choice"]:
+    planned: PlannedCall, call: AiClassify, tokenizer: Tokenizer, traits: ModelTraits, shape: ModelShape
+) -> Scoring:
     if call.scoring not in CHOSEN_HERE:
         return call.scoring  # type: ignore[return-value]
+    if traits.default_label_scoring is not None:
+        return traits.default_label_scoring
     labels = LabelTokens.of(tokenizer, call.labels)
     encode, count = piece_encoder(tokenizer), len(call.labels)
     letters = tuple(letter_tokens(encode, count))

@@ -11,7 +11,8 @@ from quail_frames.cost.devices import Device
 from quail_frames.cost.roofline import roofline
 from quail_frames.cost.shapes import ModelShape
 from quail_frames.cost.work import Work
-from quail_frames.runtime.batch import Batch, Float32
+from quail_frames.runtime.batch import Batch, Float32, ReadoutSpec
+from quail_frames.runtime.compiled import DecisionFormat
 from quail_frames.runtime.oracle import NullModel
 
 
@@ -21,8 +22,7 @@ def batch_work(batch: Batch, vocabulary: int) -> Work:
     unit = np.concatenate([segments.unit for segments in batch.segments])
     context = np.where(unit >= 0, np.append(batch.unit_lengths, 0)[unit], 0)
     rows = sum(
-        _head_rows(len(read.rows), len(read.readout.token_ids), read.readout.normalize, vocabulary)
-        for read in batch.reads
+        _head_rows(len(read.rows), _entries(read.readout), read.readout.normalize, vocabulary) for read in batch.reads
     )
     return Work(
         new_tokens=len(batch),
@@ -32,6 +32,11 @@ def batch_work(batch: Batch, vocabulary: int) -> Work:
         head_rows=rows,
         merged_tokens=float(lengths[unit >= 0].sum()),
     )
+
+
+def _entries(readout: ReadoutSpec) -> int:
+    """Head rows multiplied for each row read; a decision head's option takes three times its width."""
+    return 3 * DecisionFormat().width if readout.options else len(readout.token_ids)
 
 
 def _head_rows(rows: int, entries: int, whole: bool, vocabulary: int) -> float:

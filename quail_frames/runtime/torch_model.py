@@ -14,9 +14,10 @@ from quail_frames.cost.shapes import ModelShape
 from quail_frames.errors import ModelError
 from quail_frames.runtime.attention import KvArena, TreeAttention
 from quail_frames.runtime.batch import Batch, Float32, Read
-from quail_frames.runtime.compiled import ModelTraits
+from quail_frames.runtime.compiled import DecisionFormat, ModelTraits
 from quail_frames.runtime.loading import GIB, AttentionPath, OpenedModel
 from quail_frames.runtime.models.config import ModelConfig
+from quail_frames.runtime.models.decision_head import DecisionHead
 from quail_frames.runtime.models.decoder import Decoder
 from quail_frames.runtime.models.fused import Fuse, Fuser
 from quail_frames.runtime.models.load import Dtype, LoadedModel, load_model
@@ -31,8 +32,15 @@ CPU_TOKEN_BUDGET = 2048
 class TorchModel:
     """Runs batches through a decoder, with attention over a paged arena."""
 
-    def __init__(self, decoder: Decoder, attention: AttentionPath = "auto", fuse: Fuse = "auto") -> None:
+    def __init__(
+        self,
+        decoder: Decoder,
+        attention: AttentionPath = "auto",
+        fuse: Fuse = "auto",
+        head: DecisionHead | None = None,
+    ) -> None:
         self._decoder = decoder
+        self._head = head
         self._attention = UnifiedAttention if attention == "unified" else TreeAttention
         self._fuser = Fuser(decoder, fuse)
         self._arena: KvArena | None = None
@@ -61,6 +69,10 @@ class TorchModel:
         return [self._read(part, read) for part, read in zip(parts, batch.reads, strict=True)]
 
     def _read(self, hidden: Tensor, read: Read) -> Float32:
+        if read.readout.options:
+            assert self._head is not None  # calls that need it are refused where there is none
+            states = hidden.unflatten(0, (-1, read.readout.options + 1))
+            return self._head.logits(states[:, -1], states[:, :-1]).numpy()
         ids = torch.from_numpy(read.readout.token_ids.astype(np.int64))
         logits = self._decoder.logits(hidden, ids)
         if read.readout.normalize:
@@ -82,7 +94,7 @@ def open_torch_model(
     decoder, config = loaded.decoder, loaded.decoder.config
     per_token = 2 * config.num_layers * config.num_kv_heads * config.head_dim * decoder.dtype.itemsize
     return OpenedModel(
-        TorchModel(decoder, attention, fuse),
+        TorchModel(decoder, attention, fuse, loaded.head),
         loaded.tokenizer,
         _traits(loaded),
         _shape(loaded),
@@ -106,7 +118,16 @@ def _recompute_cost(config: ModelConfig) -> Callable[[int], float]:
 def _traits(loaded: LoadedModel) -> ModelTraits:
     spec = loaded.spec
     markers = Markers(spec.before_preamble, spec.after_cue, spec.bos_id)
-    return ModelTraits(markers, spec.pooling, spec.temperature, spec.bias)
+    return ModelTraits(
+        markers,
+        spec.pooling,
+        spec.temperature,
+        spec.bias,
+        spec.choice_temperature,
+        spec.letters_temperature,
+        decision=None if loaded.head is None else DecisionFormat(spec.masked_options, spec.blocks, loaded.head.width),
+        default_label_scoring=spec.label_scoring,
+    )
 
 
 def _shape(loaded: LoadedModel) -> ModelShape:

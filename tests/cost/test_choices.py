@@ -22,7 +22,7 @@ from quail_frames.cost.choices import (
 from quail_frames.cost.devices import Device, device
 from quail_frames.cost.shapes import shape
 from quail_frames.cost.work import prefill
-from quail_frames.plan.label_scoring import decode_program, letter_figures, tree_program
+from quail_frames.plan.label_scoring import decision_figures, decode_program, letter_figures, tree_program
 from quail_frames.plan.label_trie import LabelTrie
 
 QWEN = shape("qwen3-4b-fp8")
@@ -86,6 +86,15 @@ def test_the_tree_wins_with_probabilities_and_decoding_says_why_it_cannot() -> N
     assert choice.chosen == "trie_tree" == auto_scoring(QWEN, SUPPORT, probabilities=True, word_ends=WORD_ENDS)
     assert choice["trie_decode"].refused == "gives no probabilities"
     assert "  trie_decode: gives no probabilities" in choice.lines()
+
+
+def test_a_decision_costs_what_the_label_list_costs_and_is_priced_only_with_a_head() -> None:
+    decision = decision_figures([5] * 10, cue=3, width=128)
+    choice = scoring_cost(PUBLISHED, SUPPORT, 100, 110, word_ends=WORD_ENDS, resident=False, decision=decision)
+    assert choice["decision_choice"].work is not None and choice["trie_decode"].work is not None
+    assert choice["decision_choice"].work.new_tokens == 210 * 1000
+    assert choice["decision_choice"].seconds / choice["trie_decode"].seconds == pytest.approx(1, abs=0.02)
+    assert all(each.name != "decision_choice" for each in scoring_cost(PUBLISHED, SUPPORT, 100, 110).alternatives)
 
 
 def test_a_label_that_starts_another_leaves_tree_and_letters() -> None:

@@ -35,20 +35,32 @@ class Ask:
 
 
 @dataclass(frozen=True)
+class Tree:
+    """Parents of the tree's tokens, and how many tokens close it."""
+
+    parents: tuple[int, ...]
+    closing: int
+
+    def __len__(self) -> int:
+        return len(self.parents) + self.closing
+
+
+@dataclass(frozen=True)
 class Case:
     """Contexts of these lengths and blocks of asks on them, the asks of a block ending in one tree."""
 
     lengths: list[int]
-    blocks: list[tuple[list[Ask], tuple[int, ...]]]
+    blocks: list[tuple[list[Ask], Tree]]
     kv_heads: int
     group: int
     seed: int
 
 
 @st.composite
-def trees(draw: st.DrawFn) -> tuple[int, ...]:
+def trees(draw: st.DrawFn) -> Tree:
     size = draw(st.integers(0, 4))
-    return tuple(draw(st.integers(-1, node - 1)) for node in range(size))
+    parents = tuple(draw(st.integers(-1, node - 1)) for node in range(size))
+    return Tree(parents, draw(st.integers(0, 3)) if size else 0)
 
 
 @st.composite
@@ -76,12 +88,12 @@ def one_ask(draw: st.DrawFn, lengths: list[int], writers: set[int], tree: int) -
     return Ask(context, draw(st.integers(0, lengths[context])), tokens, 0)
 
 
-def ask_block(asks: list[Ask], tree: tuple[int, ...], contexts: npt.NDArray[np.int32]) -> AskBlock:
+def ask_block(asks: list[Ask], tree: Tree, contexts: npt.NDArray[np.int32]) -> AskBlock:
     lengths = np.array([ask.tokens for ask in asks])
     tokens = Ragged(np.zeros(lengths.sum(), dtype=np.int32), offsets_of(lengths))
     chosen = np.array([contexts[ask.context] if ask.context >= 0 else -1 for ask in asks], dtype=np.int32)
     prefix, keep = (np.array([getattr(ask, name) for ask in asks]) for name in ("prefix", "keep"))
-    shape = TokenTree(np.array(tree, dtype=np.int32)) if tree else None
+    shape = TokenTree(np.array(tree.parents, dtype=np.int32), tree.closing) if len(tree) else None
     return AskBlock(chosen, prefix, tokens, keep, tree=shape)
 
 
@@ -95,15 +107,19 @@ def by_definition(q: Float64, keys: Float64, values: Float64, visible: npt.NDArr
     return np.einsum("hnm,mhd->nhd", shares / shares.sum(axis=2, keepdims=True), values)
 
 
-def visible_to(ask: Ask, tree: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+def visible_to(ask: Ask, tree: Tree) -> npt.NDArray[np.bool_]:
     """[tokens, prefix + tokens], walked token by token."""
     seen = np.zeros((ask.tokens, ask.tokens), dtype=np.bool_)
     chain = ask.tokens - len(tree)
     for token in range(ask.tokens):
         node = token - chain
-        before = token - 1 if node < 0 else chain + tree[node] if tree[node] >= 0 else chain - 1
-        if before >= 0:
-            seen[token] = seen[before]
+        if node >= len(tree.parents):
+            seen[token, :token] = True
+        else:
+            parent = tree.parents[node] if node >= 0 else -1
+            before = token - 1 if node < 0 else chain + parent if parent >= 0 else chain - 1
+            if before >= 0:
+                seen[token] = seen[before]
         seen[token, token] = True
     return np.concatenate([np.ones((ask.tokens, ask.prefix), dtype=np.bool_), seen], axis=1)
 
@@ -138,7 +154,7 @@ class World:
         last = self.contexts.slots(self.numbers[used], self.contexts.lengths[self.numbers[used]] - 1, 1)
         return np.stack([last, PAGES * PAGE - 1 - np.arange(len(used))], axis=1)
 
-    def asks(self) -> Iterator[tuple[Ask, tuple[int, ...], slice]]:
+    def asks(self) -> Iterator[tuple[Ask, Tree, slice]]:
         """Every ask with its tree and its rows."""
         row = 0
         for asks, tree in self.case.blocks:

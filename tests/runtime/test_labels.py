@@ -10,15 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quail_frames.cost.shapes import SHAPES
 from quail_frames.errors import CallError
 from quail_frames.plan.calls import AiCall, AiClassify, AiIf
 from quail_frames.plan.conditions import And, Answer, LabelTest, Mask, Or
 from quail_frames.plan.physical import AnswerOutput, Chain, PlannedCall
 from quail_frames.plan.template import Slot, Template
+from quail_frames.runtime.compiled import DecisionFormat, ModelTraits, make_readout
 from quail_frames.runtime.engine import Engine
 from quail_frames.runtime.expected import expected_answer
 from quail_frames.runtime.readouts.trie_decode import TrieDecodeReadout
 from quail_frames.runtime.report import RunReport
+from quail_frames.runtime.resolve import resolve_call
 
 TEXTS = st.text(alphabet="ab c\né", max_size=30).flatmap(lambda text: st.sampled_from([text, "alike " * 4 + text]))
 BYTES_PER_PAGE = 8 * 16
@@ -41,7 +44,8 @@ def label_sets() -> st.SearchStrategy[tuple[str, ...]]:
 def classifications(draw: st.DrawFn) -> AiClassify:
     labels = draw(label_sets())
     starts = any(a != b and f"{b} ".startswith(a) for a in labels for b in labels)
-    scoring = draw(st.sampled_from(["letters", "trie_tree", *([] if starts else ["trie_decode", "trie_decode"])]))
+    tries = [] if starts else ["trie_decode", "trie_decode"]
+    scoring = draw(st.sampled_from(["letters", "trie_tree", "decision_choice", *tries]))
     columns = draw(st.sampled_from([("a",), ("a",), ("a", "b")]))
     layout = "document_first" if len(columns) > 1 else draw(st.sampled_from(["document_first", "question_first"]))
     probabilities = scoring != "trie_decode" and draw(st.booleans())
@@ -105,7 +109,9 @@ def test_rows_with_equal_texts_may_wait_for_different_calls(data: st.DataObject)
     """Masks decide which call a row needs, so that one document is asked by several at once."""
     specs: list[AiCall] = [
         AiClassify(question(f"{number}?", "a"), ("a",), layout="document_first", labels=INTENTS[:10], scoring=scoring)
-        for number, scoring in enumerate(data.draw(st.tuples(*[st.sampled_from(["trie_decode", "trie_tree"])] * 2)))
+        for number, scoring in enumerate(
+            data.draw(st.tuples(*[st.sampled_from(["trie_decode", "trie_tree", "decision_choice"])] * 2))
+        )
     ]
     specs += [AiIf(question(f"{number}?", "a"), ("a",), layout="document_first") for number in range(2)]
     rows = data.draw(st.lists(st.tuples(st.sampled_from(["x", "y" * 20]), st.integers(0, 3)), min_size=1))
@@ -187,9 +193,62 @@ def test_letters_are_refused_where_the_model_has_too_few() -> None:
         engine.resolve(classify("letters", tuple(f"label {number}" for number in range(60))), (0,))
 
 
-def test_what_no_model_here_can_do_is_refused() -> None:
-    with Engine("oracle") as engine, pytest.raises(CallError, match="'decision_choice' needs a model"):
-        engine.resolve(classify("decision_choice"), (0,))
+def test_a_model_without_a_decision_head_refuses_to_decide() -> None:
+    with Engine("oracle") as engine, pytest.raises(CallError, match=r"'decision_choice' .* 'a' needs a model with a"):
+        call = classify("decision_choice")
+        resolve_call(call, (0,), (), engine.tokenizer, ModelTraits(), SHAPES["smollm2-135m"])
+
+
+@pytest.mark.parametrize("scoring", ["auto", "by_cost"])
+def test_auto_is_what_the_models_spec_prefers(scoring: str) -> None:
+    traits = ModelTraits(decision=DecisionFormat(), default_label_scoring="decision_choice")
+    with Engine("oracle") as engine:
+        planned = resolve_call(classify(scoring), (0,), (), engine.tokenizer, traits, SHAPES["smollm2-135m"])
+    assert planned.scoring == "decision_choice"
+
+
+@given(labels=st.permutations(INTENTS[:6]))
+@settings(max_examples=20, deadline=None)
+def test_decisions_do_not_depend_on_the_order_of_the_labels(labels: list[str]) -> None:
+    with Engine("oracle") as engine:
+        first, again = (
+            ask(engine, classify("decision_choice", tuple(order), probabilities=True), MESSAGES[:4])[0]
+            for order in (INTENTS[:6], labels)
+        )
+    assert [row["label"] for row in again] == [row["label"] for row in first]  # type: ignore[index]
+    for row, other in zip(first, again, strict=True):
+        assert other["probabilities"] == pytest.approx(row["probabilities"], abs=1e-12)  # type: ignore[index]
+
+
+def test_options_in_sequence_are_fed_as_plain_text() -> None:
+    traits = ModelTraits(decision=DecisionFormat(masked=False, blocks="json"))
+    with Engine("oracle") as engine:
+        call = classify("decision_choice", ("no", "yes"), descriptions=(None, "it is"))
+        readout = make_readout(engine.resolve(call, (0,)), engine.tokenizer, traits)
+        text = engine.tokenizer.decode(readout.tails[0])
+    assert text == '\n{"label": "no"}\n{"label": "yes", "description": "it is"}\nANSWER:'
+    assert readout.tree is None and readout.depth == len(readout.tails[0])
+    ends = [engine.tokenizer.decode(readout.tails[0][: len(readout.tails[0]) + 1 + read]) for read in readout.reads]
+    assert [end[-1] for end in ends] == ["}", "}", ":"]
+
+
+@pytest.mark.parametrize("token_budget", [400, 100_000])
+def test_decisions_about_pairs_read_their_options_behind_the_partner(token_budget: int) -> None:
+    rows: list[tuple[str | None, ...]] = [(f"anchor {number // 5}", f"b{number}") for number in range(20)]
+    call = AiClassify(question("Which?", "a", "b"), ("a", "b"), labels=INTENTS[:4], scoring="decision_choice")
+    with Engine("oracle", token_budget=token_budget) as engine:
+        planned = [engine.resolve(call, (0, 1), anchors=(anchor,)) for anchor in (0, 1)]
+        got = answers(engine, planned, (0, 1), rows, 7)
+        assert engine.memory.contexts.pool.free == engine.memory.pages
+    assert got == [[expected_answer(each, values) for each in planned] for values in rows]
+
+
+@pytest.mark.parametrize("device", ["null", "cpu"])
+def test_a_decision_reads_one_row_for_each_option_on_every_device(device: str) -> None:
+    with Engine("oracle", device=device, token_budget=300) as engine:
+        got, report = ask(engine, classify("decision_choice"), MESSAGES)
+    assert set(got) <= set(INTENTS) and len(set(got)) > 3
+    assert report.asks == len(MESSAGES)
 
 
 @pytest.mark.parametrize("scoring", ["auto", "by_cost"])
@@ -218,12 +277,13 @@ def test_auto_layout_puts_a_long_list_first_only_for_one_column() -> None:
             engine.resolve(AiClassify(two.template, two.columns, labels=long, layout="question_first"), (0, 1))
 
 
-@pytest.mark.parametrize("scoring", ["letters", "trie_decode", "trie_tree"])
+@pytest.mark.parametrize("scoring", ["letters", "trie_decode", "trie_tree", "decision_choice"])
 def test_ties_go_to_the_earlier_label(scoring: str) -> None:
     with Engine("oracle") as engine:
         call = engine.compile(engine.resolve(classify(scoring, ("zebra", "ant", "bee")), (0,)))
         rows, ids = len(call.readout.reads), len(call.spec.token_ids) + int(call.spec.normalize)
-        flat = np.full((rows, ids), -5, dtype=np.float32)
+        shape = (1, call.spec.options) if call.spec.options else (rows, ids)
+        flat = np.full(shape, -5, dtype=np.float32)
         if isinstance(call.readout, TrieDecodeReadout):
             label = call.readout.advance(np.zeros(1, dtype=np.int64), flat)[0]
         else:

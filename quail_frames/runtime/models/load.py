@@ -5,22 +5,24 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
 from quail_frames.errors import ModelError
 from quail_frames.runtime.models.config import ModelConfig
+from quail_frames.runtime.models.decision_head import DecisionHead, head_of
 from quail_frames.runtime.models.decoder import Decoder
 from quail_frames.runtime.models.gguf import GgufWeights
 from quail_frames.runtime.models.hub import resolve
-from quail_frames.runtime.models.safetensors import SafetensorsFolder
+from quail_frames.runtime.models.safetensors import SafetensorsFolder, read_json
 from quail_frames.runtime.models.weights import WeightSource, assemble
 from quail_frames.runtime.tokens.tokenizer import Tokenizer
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+DECISION_OPTIONS = "decision.json"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -41,6 +43,13 @@ class ModelSpec:
         How the logits of TRUE's tokens become one number (and FALSE's).
     temperature, bias
         Calibration: the score is `sigmoid((true - false) / temperature + bias)`.
+    choice_temperature, letters_temperature
+        Calibration of label probabilities: `decision_choice` and `letters` divide their logits by it.
+    label_scoring
+        What `scoring="auto"` means for this model; None: the cheapest method.
+    masked_options, blocks
+        How the options of a model with a decision head were laid out in training: side by side or in sequence, as
+        lines of text or as JSON objects.
     """
 
     context_length: int
@@ -50,6 +59,11 @@ class ModelSpec:
     pooling: Literal["max", "logsumexp"] = "max"
     temperature: float = 1.0
     bias: float = 0.0
+    choice_temperature: float = 1.0
+    letters_temperature: float = 1.0
+    label_scoring: Literal["letters", "trie_decode", "trie_tree", "decision_choice"] | None = None
+    masked_options: bool = True
+    blocks: Literal["lines", "json"] = "lines"
 
 
 @dataclass(frozen=True)
@@ -61,6 +75,7 @@ class LoadedModel:
     tokenizer: Tokenizer
     spec: ModelSpec
     identity: str
+    head: DecisionHead | None = None
 
 
 def load_model(name: str | os.PathLike[str], *, device: str = "cpu", dtype: Dtype = "auto") -> LoadedModel:
@@ -88,12 +103,15 @@ def load_model(name: str | os.PathLike[str], *, device: str = "cpu", dtype: Dtyp
     """
     place = _device(device)
     chosen = resolve_dtype(dtype, place)
-    source, tokenizer = _open(resolve(name))
+    path = resolve(name)
+    source, tokenizer = _open(path)
     config = source.config()
     _check_vocabulary(config, tokenizer, os.fspath(name))
     decoder = Decoder(config, assemble(config, source, place, chosen))
-    spec = ModelSpec(context_length=config.context_length, bos_id=tokenizer.bos_id)
-    return LoadedModel(os.fspath(name), decoder, tokenizer, spec, identity(config, source, tokenizer))
+    spec = ModelSpec(config.context_length, tokenizer.bos_id, **_decision_options(path))
+    head = head_of(source, config.hidden_size, str(path))
+    own = identity(config, source, tokenizer, spec)
+    return LoadedModel(os.fspath(name), decoder, tokenizer, spec, own, head and head.to(place))
 
 
 def resolve_dtype(dtype: Dtype, device: torch.device) -> torch.dtype:
@@ -106,14 +124,15 @@ def resolve_dtype(dtype: Dtype, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if fast else torch.float32
 
 
-def identity(config: ModelConfig, source: WeightSource, tokenizer: Tokenizer) -> str:
+def identity(config: ModelConfig, source: WeightSource, tokenizer: Tokenizer, spec: ModelSpec) -> str:
     """Stable hash of what decides a model's answers, device and dtype aside: 32 hexadecimal digits.
 
-    BLAKE2b over the config, the tokenizer, and of every tensor its name, shape, stored type
+    BLAKE2b over the config, the spec, the tokenizer, and of every tensor its name, shape, stored type
     and first and last stored bytes. Reading all bytes of a large model would take minutes;
     training moves every tensor, so its ends tell models apart.
     """
     digest = hashlib.blake2b(json.dumps(asdict(config), sort_keys=True).encode(), digest_size=16)
+    digest.update(json.dumps(asdict(spec), sort_keys=True).encode())
     digest.update(tokenizer.identity.encode())
     for name in sorted(source.names()):
         digest.update(f"{name}{source.shape(name)}".encode())
@@ -127,6 +146,20 @@ def _open(path: Path) -> tuple[SafetensorsFolder | GgufWeights, Tokenizer]:
         return folder, Tokenizer.from_folder(path, folder.config().bos_id)
     weights = GgufWeights(path)
     return weights, Tokenizer.from_gguf(weights.file.metadata, str(path))
+
+
+def _decision_options(path: Path) -> dict[str, Any]:
+    """Fields of `ModelSpec` that a model's folder gives in decision.json: how its decision head was trained.
+
+    A model without the file has none; the file of a model whose options stand in sequence as JSON objects is
+    `{"masked_options": false, "blocks": "json"}`.
+    """
+    file = path / DECISION_OPTIONS
+    options = read_json(file) if file.exists() else {}
+    unknown = sorted(options.keys() - {field.name for field in fields(ModelSpec)})
+    if unknown:
+        raise ModelError(f"{file} names {unknown[0]!r}, which is no field of a model's spec. Remove it.")
+    return options
 
 
 def _check_vocabulary(config: ModelConfig, tokenizer: Tokenizer, name: str) -> None:

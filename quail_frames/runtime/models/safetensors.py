@@ -57,7 +57,7 @@ class SafetensorsFolder:
 
     def sample(self, name: str) -> bytes:
         stored = self._slice(name)
-        ends = (stored[:1], stored[-1:]) if stored.get_shape() else (self.read(name),)
+        ends = (stored[:1], stored[-1:]) if stored.get_shape() else (self.read(name)[None],)
         content = b"".join(end.contiguous().view(torch.uint8).numpy().tobytes() for end in ends)
         return str(stored.get_dtype()).encode() + content
 

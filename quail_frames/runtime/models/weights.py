@@ -17,6 +17,9 @@ from torch import Tensor
 from quail_frames.errors import ModelError
 from quail_frames.runtime.models.config import ModelConfig
 
+DECISION_HEAD = "decision_head."
+"""Start of the names of a decision head's tensors, which are no part of the decoder."""
+
 
 class WeightSource(Protocol):
     """Named tensors in a file or in several."""
@@ -167,7 +170,8 @@ class _Reader:
         """A tensor left over means that the file's model computes something that this decoder does not."""
         tied = {"lm_head.weight"} if config.tie_word_embeddings else set()
         derived = {name for name in self._names if name.endswith("rotary_emb.inv_freq")}
-        unused = sorted(self._names - self._used - tied - derived)
+        beside = {name for name in self._names if name.startswith(DECISION_HEAD)}
+        unused = sorted(self._names - self._used - tied - derived - beside)
         if unused:
             raise ModelError(
                 f"The tensor {self._source.place(unused[0])} (one of {len(unused)}) has no part in the decoder of "

@@ -21,9 +21,10 @@ class LettersReadout(OneRow):
 
     spec: ReadoutSpec
     letters: tuple[str, ...]
+    temperature: float = 1.0
 
     @staticmethod
-    def of(encode: Encode, labels: int) -> LettersReadout:
+    def of(encode: Encode, labels: int, temperature: float = 1.0) -> LettersReadout:
         """The read-out of so many labels.
 
         Raises
@@ -37,12 +38,13 @@ class LettersReadout(OneRow):
                 f"scoring='letters' has one-token letters for {len(letters)} labels with this model, not for {labels}; "
                 "use scoring='trie_tree' or 'trie_decode'"
             )
-        return LettersReadout(ReadoutSpec(np.array(list(letters.values()), dtype=np.int32)), tuple(letters))
+        spec = ReadoutSpec(np.array(list(letters.values()), dtype=np.int32))
+        return LettersReadout(spec, tuple(letters), temperature)
 
     def probabilities(self, logits: Float32) -> Float64:
-        """Softmax over the letters, [A, labels]."""
+        """Softmax over the letters' logits divided by the temperature, [A, labels]."""
         shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
-        weights = np.exp(shifted)
+        weights = np.exp(shifted / self.temperature)
         return weights / weights.sum(axis=1, keepdims=True)
 
 

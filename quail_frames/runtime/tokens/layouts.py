@@ -7,13 +7,15 @@ asks share:
 - `document` holds the row's values (document_first) or nothing (question_first);
 - `instruction` is common to all calls of a kind over that document (document_first), or
   holds the whole call, once for a column (question_first);
-- `question` is the ask's own suffix, ending in the answer cue.
+- `question` is the ask's own suffix, ending in the answer cue (of `decision_choice` in the heading of the list: its
+  read-out feeds the options and the cue).
 
 Piece texts follow docs/prompts.md. Ids of a piece are an int32 array; a row's value is an `Input`.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,6 +32,7 @@ CHOOSE_LABEL = "Choose the category that fits best. Answer with the category."
 CHOOSE_LETTER = "Choose the category that fits best. Answer with the letter of the category."
 DOCUMENT = "DOCUMENT:\n"
 CUE = "\nANSWER:"
+CATEGORIES = "\n\nCategories:"
 QUESTION_FIRST_FROM = 128
 """`layout="auto"` puts the question first when the call's own tokens are this many or more."""
 
@@ -115,43 +118,57 @@ def question_text(call: AiCall) -> str:
     return "".join(inner).strip()
 
 
-def category_list(call: AiClassify, letters: Sequence[str] | None) -> str:
-    """The `Categories:` block, a line a label."""
+def option_lines(call: AiClassify, letters: Sequence[str] | None = None) -> list[str]:
+    """A line of the list for each label; in `decision_choice` these are the option blocks."""
     lines = []
     for number, label in enumerate(call.labels):
         description = call.descriptions[number] if call.descriptions else None
         name = f"{letters[number]}: {label}" if letters else label
         lines.append(f"\n- {name}: {description}" if description else f"\n- {name}")
-    return "\n\nCategories:" + "".join(lines)
+    return lines
 
 
-def instruction_texts(call: AiCall, letters: Sequence[str] | None) -> tuple[str, str]:
-    """(instruction common to the kind of call, the call's own words before the cue)."""
+def option_objects(call: AiClassify) -> list[str]:
+    """The option blocks as one-line JSON objects, for models that were trained with them."""
+    descriptions = call.descriptions or (None,) * len(call.labels)
+    pairs = zip(call.labels, descriptions, strict=True)
+    objects = [{"label": label} | ({"description": text} if text else {}) for label, text in pairs]
+    return ["\n" + json.dumps(each, ensure_ascii=False) for each in objects]
+
+
+def instruction_texts(planned: PlannedCall, letters: Sequence[str] | None) -> tuple[str, str, str]:
+    """(instruction common to the kind of call, the call's own words, what stands before the cue).
+
+    The last is a classification's list; of `decision_choice` only its heading, for the blocks are fed by the read-out.
+    """
+    call = planned.call
     question = question_text(call)
     if not isinstance(call, AiClassify):
-        return TRUE_FALSE, question
+        return TRUE_FALSE, question, ""
     own = "".join(f" {text}" for text in (question, call.task_description) if text)
-    return (CHOOSE_LETTER if letters else CHOOSE_LABEL), own + category_list(call, letters)
+    lines = [] if planned.scoring == "decision_choice" else option_lines(call, letters)
+    return (CHOOSE_LETTER if letters else CHOOSE_LABEL), own, CATEGORIES + "".join(lines)
 
 
 def build_prompt(
     planned: PlannedCall, encode: Encode, *, letters: Sequence[str] | None = None, markers: Markers = NO_MARKERS
 ) -> Prompt:
     """The prompt of a call asked of single rows."""
-    instruction, own = instruction_texts(planned.call, letters)
+    instruction, own, options = instruction_texts(planned, letters)
     slots = planned.call.template.inputs or (0,)
     start = _start(encode, markers)
-    cue = CUE + markers.after
+    decides = planned.scoring == "decision_choice"
+    cue = "" if decides else CUE + markers.after
     if planned.layout == "question_first":
-        shared = (*start, encode(instruction + own))
+        shared = (*start, encode(instruction + own + ("" if decides else options)))
         row = _documents(planned, slots, encode, lead="\n\n")
         key = f"question_first {planned.call.identity}"
-        return Prompt((), shared, (*row, encode(cue)), document_key=key, instruction_key=key)
+        return Prompt((), shared, (*row, encode(options if decides else cue)), document_key=key, instruction_key=key)
     document = (*start, *_documents(planned, slots, encode, lead=""))
     return Prompt(
         document,
         (encode("\n\n" + instruction),),
-        (encode(own + cue),),
+        (encode(own + options + cue),),
         document_key=_document_key(planned, slots),
         instruction_key=instruction,
     )
@@ -168,12 +185,13 @@ def build_pair_prompt(
     slots = planned.call.template.inputs
     anchors = tuple(slot for slot in slots if slot in planned.anchors)
     partners = tuple(slot for slot in slots if slot not in planned.anchors)
-    instruction, own = instruction_texts(planned.call, letters)
+    instruction, own, options = instruction_texts(planned, letters)
     classify = isinstance(planned.call, AiClassify)
     note = [f"The document above is DOCUMENT {{{anchors[0]}}}."] if len(anchors) == 1 else []
     words = " ".join(note if classify else [*note, instruction + own])
     frame = "\n\n" + (words + "\n\n" if words else "") + f"DOCUMENT {{{partners[0]}}}:\n"
-    tail = ("\n\n" + instruction + own if classify else "") + CUE + markers.after
+    cue = "" if planned.scoring == "decision_choice" else CUE + markers.after
+    tail = ("\n\n" + instruction + own + options if classify else "") + cue
     partner = _documents(planned, partners, encode, lead="", slots_of_call=slots)[1:]
     return Prompt(
         (*_start(encode, markers), *_documents(planned, anchors, encode, lead="")),
