@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 
 from quail_frames.errors import ModelError
+from quail_frames.runtime.models.adapter import AdaptedWeights, Adapter, adapter_path, read_adapter
 from quail_frames.runtime.models.config import ModelConfig
 from quail_frames.runtime.models.decision_head import DecisionHead, head_of
 from quail_frames.runtime.models.decoder import Decoder
@@ -84,7 +85,8 @@ def load_model(name: str | os.PathLike[str], *, device: str = "cpu", dtype: Dtyp
     Parameters
     ----------
     name
-        A built-in model (`smollm2-135m`), a `.gguf` file, a folder with safetensors, or a Hugging Face id.
+        A built-in model (`smollm2-135m-decide`, `smollm2-135m`), a `.gguf` file, a folder with safetensors, an adapter
+        (`.safetensors`; its base is fetched like any model), or a Hugging Face id.
     device
         A torch device.
     dtype
@@ -103,14 +105,17 @@ def load_model(name: str | os.PathLike[str], *, device: str = "cpu", dtype: Dtyp
     """
     place = _device(device)
     chosen = resolve_dtype(dtype, place)
-    path = resolve(name)
+    adapter = _adapter(name)
+    path = resolve(name if adapter is None else adapter.base)
     source, tokenizer = _open(path)
     config = source.config()
     _check_vocabulary(config, tokenizer, os.fspath(name))
-    decoder = Decoder(config, assemble(config, source, place, chosen))
-    spec = ModelSpec(config.context_length, tokenizer.bos_id, **_decision_options(path))
-    head = head_of(source, config.hidden_size, str(path))
-    own = identity(config, source, tokenizer, spec)
+    weights = source if adapter is None else AdaptedWeights(source, adapter)
+    decoder = Decoder(config, assemble(config, weights, place, chosen))
+    options = _decision_options(path) if adapter is None else adapter.spec
+    spec = ModelSpec(config.context_length, tokenizer.bos_id, **options)
+    head = head_of(weights, config.hidden_size, str(path if adapter is None else adapter.path))
+    own = identity(config, weights, tokenizer, spec)
     return LoadedModel(os.fspath(name), decoder, tokenizer, spec, own, head and head.to(place))
 
 
@@ -138,6 +143,11 @@ def identity(config: ModelConfig, source: WeightSource, tokenizer: Tokenizer, sp
         digest.update(f"{name}{source.shape(name)}".encode())
         digest.update(source.sample(name))
     return digest.hexdigest()
+
+
+def _adapter(name: str | os.PathLike[str]) -> Adapter | None:
+    path = adapter_path(name)
+    return None if path is None else read_adapter(path)
 
 
 def _open(path: Path) -> tuple[SafetensorsFolder | GgufWeights, Tokenizer]:
