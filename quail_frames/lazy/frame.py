@@ -16,7 +16,7 @@ from quail_frames.lazy.execute import Run, plain_query, run_plan
 from quail_frames.lazy.pairs import JoinSide, record_pairs
 from quail_frames.lazy.progress import with_progress
 from quail_frames.lazy.row_verbs import RowVerbs
-from quail_frames.lazy.sources import io_source, sink_parquet
+from quail_frames.lazy.sources import io_source, local_file, sink_parquet
 from quail_frames.optimizer.explain import explain
 from quail_frames.optimizer.rules import optimize
 from quail_frames.plan.calls import Overflow
@@ -277,7 +277,7 @@ class LazyFrame(RowVerbs):
         Parameters
         ----------
         path
-            The file.
+            The file, on this machine.
         engine, report, progress
             As in `collect`.
         **options
@@ -285,10 +285,13 @@ class LazyFrame(RowVerbs):
 
         Raises
         ------
+        PlanError
+            The path is a folder or not local, or another query is writing there.
         ContextOverflowError
             As in `collect`; `error.partial` scans `<path>.partial`, which keeps the rows written so far.
         """
-        sink_parquet(self._frames(engine, report, progress), self._schema, Path(path), options)
+        place = local_file(path, options)
+        sink_parquet(self._frames(engine, report, progress), self._schema, place, options)
 
     def to_polars(self) -> pl.LazyFrame:
         """A real `pl.LazyFrame` that asks the model when it is collected.

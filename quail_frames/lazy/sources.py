@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import polars as pl
 from polars.exceptions import ComputeError
 from polars.io.plugins import register_io_source
 
-from quail_frames.errors import ContextOverflowError
+from quail_frames.errors import ContextOverflowError, PlanError
 
 if TYPE_CHECKING:
     from quail_frames.lazy.frame import LazyFrame
@@ -35,19 +36,68 @@ def sink_parquet(frames: Iterator[pl.DataFrame], schema: pl.Schema, path: Path, 
     """Write the frames to `<path>.partial`, then give the file its name."""
     partial = path.with_name(path.name + ".partial")
     held = HeldError()
-    try:
-        plain = register_io_source(lambda *_: held.guarded(_or_empty(frames, schema)), schema=schema)
-        plain.sink_parquet(partial, **options)
-        held.raise_again()
-    except ContextOverflowError as error:
-        error.partial = pl.scan_parquet(partial)
-        raise
-    except BaseException as error:
-        partial.unlink(missing_ok=True)
-        if isinstance(error, ComputeError):
+    if options.get("mkdir"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    # Removed twice over: one Ctrl-C can be raised a second time, by Python behind Polars, while the first one cleans up.
+    with _written_alone(partial), _removed_on_failure(partial), _removed_on_failure(partial):
+        try:
+            plain = register_io_source(lambda *_: held.guarded(_or_empty(frames, schema)), schema=schema)
+            plain.sink_parquet(partial, **options)
+            held.raise_again()
+        except ContextOverflowError as error:
+            error.partial = pl.scan_parquet(partial)
+            raise
+        except ComputeError:
             held.raise_again()  # Polars before 2.0 wraps what a source raises
+            raise
+        os.replace(partial, path)
+
+
+def local_file(path: object, options: Mapping[str, Any]) -> Path:
+    """The place that a sink writes to.
+
+    Raises
+    ------
+    PlanError
+        It is not the path of a local file, or the sink is to be put off.
+    """
+    if not isinstance(path, str | os.PathLike) or "://" in os.fspath(path):
+        raise PlanError(
+            f"sink_parquet writes to a local file, a str or Path, not to {path!r}: for other places use "
+            ".to_polars().sink_parquet(...)"
+        )
+    if options.get("lazy"):
+        raise PlanError("sink_parquet writes at once: use .to_polars().sink_parquet(..., lazy=True) to put it off")
+    place = Path(path).expanduser()
+    if place.is_dir():
+        raise PlanError(f"sink_parquet cannot write to {place}, which is a folder: name a file in it")
+    return place
+
+
+@contextmanager
+def _written_alone(partial: Path) -> Iterator[None]:
+    """Holds the file against other sinks to the same place, of any process, which would mix their rows into it."""
+    with partial.open("ab") as file:
+        if os.name == "posix":
+            import fcntl
+
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise PlanError(f"another query is writing {partial}: wait for it, or give another path") from None
+        yield
+
+
+@contextmanager
+def _removed_on_failure(partial: Path) -> Iterator[None]:
+    """No half a file stays behind, except the rows before a prompt that is too long."""
+    try:
+        yield
+    except ContextOverflowError:
         raise
-    os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 class HeldError:
