@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -10,9 +11,11 @@ from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
+from quail_frames.errors import QuailFramesError
 from quail_frames.plan.calls import AiCall
 from quail_frames.plan.physical import Chain, PairJoin, PlannedCall
 from quail_frames.runtime.operators.candidates import AnchorBatch
+from quail_frames.runtime.options import check_options
 
 
 class Runner(Protocol):
@@ -58,11 +61,13 @@ class EngineOptions:
 _lock = threading.RLock()
 _options = EngineOptions()
 _current: Runner | None = None
+_used = False
+"""Whether `use_engine` chose the current engine."""
 _engines: WeakValueDictionary[EngineOptions, Runner] = WeakValueDictionary()
 
 
 def configure(
-    model: str = "smollm2-135m",
+    model: str | os.PathLike[str] = "smollm2-135m",
     *,
     device: str = "cpu",
     dtype: str = "auto",
@@ -88,15 +93,22 @@ def configure(
     max_length
         Longest prompt in tokens; None is the model's own limit.
 
+    Raises
+    ------
+    ModelError
+        An option is of no use. Whether the model is there is seen on first use.
+
     Examples
     --------
     >>> import quail_frames as qf
     >>> qf.configure(model="oracle")
     """
-    global _options, _current
+    global _options, _current, _used
+    budgets = {"kv_budget": kv_budget, "token_budget": token_budget, "max_length": max_length}
+    name = check_options(model, device=device, dtype=dtype, **budgets)
     with _lock:
-        _options = EngineOptions(str(model), device, dtype, kv_budget, token_budget, max_length)
-        _current = _engines.get(_options)
+        _options = EngineOptions(name, device, dtype, **budgets)
+        _current, _used = _engines.get(_options), False
 
 
 def default_engine() -> Runner:
@@ -107,6 +119,10 @@ def default_engine() -> Runner:
     """
     global _current
     with _lock:
+        if _current is not None and _current.closed and _used:
+            raise QuailFramesError(
+                "the engine that use_engine made the default is closed: choose another with use_engine or configure"
+            )
         if _current is None or _current.closed:
             _current = _engines.get(_options)
         if _current is None or _current.closed:
@@ -116,9 +132,11 @@ def default_engine() -> Runner:
 
 def use_engine(engine: Runner) -> None:
     """Make this engine the default, until `configure` or `use_engine` chooses another."""
-    global _current
+    global _current, _used
+    if engine.closed:
+        raise QuailFramesError("a closed engine cannot be the default: open another with qf.Engine(...)")
     with _lock:
-        _current = engine
+        _current, _used = engine, True
 
 
 def close_default_engine() -> None:

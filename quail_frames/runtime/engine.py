@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pyarrow as pa
 
-from quail_frames.errors import QuailFramesError
+from quail_frames.errors import ModelError, QuailFramesError
 from quail_frames.plan.calls import AiCall
 from quail_frames.plan.physical import Chain, PairJoin, PlannedCall
 from quail_frames.runtime.compiled import CompiledCall, compile_call
 from quail_frames.runtime.kv.memory import Memory
 from quail_frames.runtime.kv.pages import PAGE
-from quail_frames.runtime.loading import AttentionPath, Dtype, Fuse, open_model
+from quail_frames.runtime.loading import OpenedModel, open_model
 from quail_frames.runtime.operators.candidates import AnchorBatch
 from quail_frames.runtime.operators.chain import ChainOperator
 from quail_frames.runtime.operators.pairs import PairOperator
+from quail_frames.runtime.options import AttentionPath, Dtype, Fuse, check_options
 from quail_frames.runtime.report import RunReport
 from quail_frames.runtime.resolve import resolve_call
 from quail_frames.runtime.scheduler import Scheduler
@@ -57,7 +60,7 @@ class Engine:
     Raises
     ------
     ModelError
-        The model cannot be found or read.
+        The model cannot be found or read, or an option is of no use.
 
     Examples
     --------
@@ -68,7 +71,7 @@ class Engine:
 
     def __init__(
         self,
-        model: str = DEFAULT_MODEL,
+        model: str | os.PathLike[str] = DEFAULT_MODEL,
         *,
         device: str = "cpu",
         dtype: Dtype = "auto",
@@ -78,8 +81,17 @@ class Engine:
         attention: AttentionPath = "auto",
         fuse: Fuse = "auto",
     ) -> None:
-        opened = open_model(model, device=device, dtype=dtype, attention=attention, fuse=fuse)
-        self.model_name = model
+        self.model_name = check_options(
+            model,
+            device=device,
+            dtype=dtype,
+            kv_budget=kv_budget,
+            token_budget=token_budget,
+            max_length=max_length,
+            attention=attention,
+            fuse=fuse,
+        )
+        opened = open_model(self.model_name, device=device, dtype=dtype, attention=attention, fuse=fuse)
         self.identity = opened.identity
         self.tokenizer = opened.tokenizer
         self.traits = opened.traits
@@ -87,13 +99,29 @@ class Engine:
         self.max_length = min(max_length or opened.context_length, opened.context_length)
         self._model = opened.model
         budget = opened.default_kv_bytes if kv_budget is None else kv_budget
-        self.memory = Memory(budget // (opened.kv_bytes_per_token * PAGE), opened.recompute_cost, opened.share_from)
-        self._model.reserve(self.memory.pages)
+        self.memory = self._reserved(budget // (opened.kv_bytes_per_token * PAGE), opened)
+        self._process = os.getpid()
         self._lock = threading.RLock()
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="quail-frames")
         self.token_budget = token_budget or opened.default_token_budget
         self._scheduler = Scheduler(self._model, self.memory, self.token_budget, self._worker, self._lock)
         self.closed = False
+
+    @staticmethod
+    def _reserved(pages: int, opened: OpenedModel) -> Memory:
+        """KV memory of so many pages, allocated."""
+        try:
+            memory = Memory(pages, opened.recompute_cost, opened.share_from)
+            opened.model.reserve(pages)
+        except (MemoryError, RuntimeError, ValueError) as error:  # numpy's, torch's, and numpy's of absurd sizes
+            asked = pages * PAGE * opened.kv_bytes_per_token
+            raise ModelError(
+                f"{asked:,} bytes of KV memory cannot be allocated ({error}): give a smaller kv_budget"
+            ) from error
+        return memory
+
+    def __reduce__(self) -> Any:
+        raise TypeError("an engine belongs to its process: open one in the other process with qf.Engine(...)")
 
     def __enter__(self) -> Engine:
         return self
@@ -174,3 +202,8 @@ class Engine:
     def _check_open(self) -> None:
         if self.closed:
             raise QuailFramesError(f"this engine ({self.model_name}) is closed; open another with qf.Engine(...)")
+        if self._process != os.getpid():
+            raise QuailFramesError(
+                f"this engine ({self.model_name}) was opened before the process was forked, and its threads did not "
+                "come along: open one in the new process, which multiprocessing.get_context('spawn') starts afresh"
+            )

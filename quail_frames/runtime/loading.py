@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 from quail_frames.cost import devices
 from quail_frames.cost.budgets import budgets
@@ -14,6 +13,7 @@ from quail_frames.cost.shapes import SHAPES, ModelShape, shape
 from quail_frames.cost.work import prefill
 from quail_frames.runtime.compiled import DecisionFormat, ModelTraits, Tokenizer
 from quail_frames.runtime.kv.pages import PAGE
+from quail_frames.runtime.options import AttentionPath, Dtype, Fuse
 from quail_frames.runtime.oracle import NullModel, OracleModel
 from quail_frames.runtime.scheduler import Model
 from quail_frames.runtime.simulated import SimulatedModel
@@ -22,9 +22,6 @@ from quail_frames.runtime.tokens.oracle_tokenizer import OracleTokenizer
 GIB = 1 << 30
 HOST_SECONDS = 2.5e-4
 """What finding and sharing one document's pages takes the host (measured: 0.2 to 0.5 ms)."""
-Dtype = Literal["auto", "float32", "bfloat16", "float16"]
-AttentionPath = Literal["auto", "tree", "unified"]
-Fuse = Literal["auto", "always", "never"]
 
 
 @dataclass(frozen=True)

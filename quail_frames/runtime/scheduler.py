@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
+from quail_frames.errors import QuailFramesError
 from quail_frames.runtime.batch import Batch, Float32
 from quail_frames.runtime.kv.memory import Memory
 from quail_frames.runtime.report import RunReport
@@ -132,7 +133,15 @@ class Scheduler:
         report.batches += 1
         report.fresh_tokens += len(batch)
         report.reused_tokens += sum(int(block.prefix.sum()) for block in batch.blocks if block.readout is not None)
-        return Running(self._worker.submit(_timed, self._model, batch), room.tags)
+        return Running(self._submitted(batch), room.tags)
+
+    def _submitted(self, batch: Batch) -> Future[tuple[list[Float32], float]]:
+        try:
+            return self._worker.submit(_timed, self._model, batch)
+        except RuntimeError as error:  # what the standard library raises once the worker is shut down
+            raise QuailFramesError(
+                "the engine was closed while this query ran: end or close the query first, then the engine"
+            ) from error
 
     def _finish(self, operator: Operator[T], running: Running, report: RunReport) -> None:
         """Wait for a batch and hand its answers to the operator."""

@@ -15,12 +15,13 @@ from quail_frames.errors import ModelError
 from quail_frames.runtime.attention import KvArena, TreeAttention
 from quail_frames.runtime.batch import Batch, Float32, Read
 from quail_frames.runtime.compiled import DecisionFormat, ModelTraits
-from quail_frames.runtime.loading import GIB, AttentionPath, OpenedModel
+from quail_frames.runtime.loading import GIB, OpenedModel
 from quail_frames.runtime.models.config import ModelConfig
 from quail_frames.runtime.models.decision_head import DecisionHead
 from quail_frames.runtime.models.decoder import Decoder
 from quail_frames.runtime.models.fused import Fuse, Fuser
 from quail_frames.runtime.models.load import Dtype, LoadedModel, load_model
+from quail_frames.runtime.options import AttentionPath
 from quail_frames.runtime.tokens.layouts import Markers
 from quail_frames.runtime.unified_attention import UnifiedAttention
 
