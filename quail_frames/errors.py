@@ -39,6 +39,9 @@ class SqlError(QuailFramesError, ValueError):
         several = f"this query has {len(lines)} problems\n  "
         super().__init__(lines[0] if len(lines) == 1 else several + "\n  ".join(lines))
 
+    def __reduce__(self) -> tuple[type[SqlError], tuple[list[tuple[int, int, str]]]]:
+        return type(self), (list(self.problems),)
+
 
 class ModelError(QuailFramesError, RuntimeError):
     """A model cannot be found, fetched, read or run."""

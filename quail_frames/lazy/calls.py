@@ -7,12 +7,14 @@ types are checked when it meets a frame (`quail_frames.lazy.inputs`).
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from numbers import Real
 from typing import Any, TypeVar
 
 from quail_frames.errors import CallError
-from quail_frames.lazy.prompts import has_placeholder, parse_template, shown
+from quail_frames.lazy.prompts import check_characters, has_placeholder, parse_template, shown
 from quail_frames.plan.calls import (
     LAYOUTS,
     OVERFLOWS,
@@ -63,6 +65,8 @@ def build_classify(
     plain = explicit or not has_placeholder(input)
     template, names = parse_template("{0}", [input]) if plain else parse_template(input)
     checked = check_labels(labels)
+    if not isinstance(probabilities, bool):
+        raise CallError(f"probabilities={probabilities!r} is neither True nor False")
     return AiClassify(
         template,
         names,
@@ -71,7 +75,7 @@ def build_classify(
         descriptions=check_descriptions(descriptions, checked),
         task_description=_check_task(task_description),
         scoring=_choice("scoring", scoring, SCORINGS),
-        probabilities=bool(probabilities),
+        probabilities=probabilities,
     )
 
 
@@ -85,7 +89,8 @@ def check_labels(labels: Sequence[str]) -> tuple[str, ...]:
             raise CallError(f"label {number} is {label!r}, a {type(label).__name__}: labels are str")
         if not label.strip():
             raise CallError(f"label {number} is empty: every label needs a text")
-        folded = label.strip().casefold()
+        check_characters(f"label {number}", label)
+        folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", label.strip()).casefold())
         if folded in seen:
             raise CallError(f"labels {seen[folded]!r} and {label!r} are the same, ignoring case: keep one of them")
         seen[folded] = label
@@ -103,10 +108,16 @@ def check_descriptions(
     if isinstance(descriptions, Mapping):
         for name in descriptions:
             if name not in labels:
-                raise CallError(f"a description is given for {name!r}, which is not a label{nearest(name, labels)}")
+                raise CallError(
+                    f"a description is given for {name!r}, which is not a label{nearest(str(name), labels)}"
+                )
         found = tuple(descriptions.get(label) for label in labels)
-    else:
+    elif isinstance(descriptions, Sequence) and not isinstance(descriptions, str | bytes):
         found = tuple(descriptions)
+    else:
+        raise CallError(
+            f"descriptions are a dict by label or a list, not {type(descriptions).__name__}: {descriptions!r}"
+        )
     if len(found) != len(labels):
         raise CallError(f"{len(found)} descriptions are given for {len(labels)} labels: give one a label, or a dict")
     for label, description in zip(labels, found, strict=True):
@@ -136,7 +147,7 @@ def _options(selectivity: float | None, layout: Layout, overflow: Overflow) -> d
 def _check_selectivity(selectivity: float | None) -> float | None:
     if selectivity is None:
         return None
-    number = isinstance(selectivity, int | float) and not isinstance(selectivity, bool)
+    number = isinstance(selectivity, Real) and not isinstance(selectivity, bool)  # NumPy's numbers too
     if not number or math.isnan(selectivity) or not 0 <= selectivity <= 1:
         raise CallError(f"selectivity is the share of rows kept, a number from 0 to 1, not {selectivity!r}")
     return float(selectivity)
@@ -152,6 +163,7 @@ def _check_words(what: str, text: str | None, limit: int) -> None:
         return
     if not isinstance(text, str):
         raise CallError(f"{what} is a str, not {type(text).__name__}: {text!r}")
+    check_characters(what, text)
     words = len(text.split())
     if words > limit:
         raise CallError(f"{what} has {words} words, at most {limit} are allowed: shorten {shown(text)}")

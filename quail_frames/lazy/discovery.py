@@ -17,7 +17,7 @@ from polars.exceptions import ComputeError
 
 from quail_frames.errors import PlanError
 from quail_frames.lazy.marker import ANSWER, MARK, call_of
-from quail_frames.lazy.rowlocal import Tree, columns_read, is_row_local, named_selector
+from quail_frames.lazy.rowlocal import ELEMENT, Tree, columns_read, is_row_local, named_selector
 from quail_frames.plan.calls import AiCall
 
 
@@ -42,6 +42,8 @@ class Traits:
 
 
 OPAQUE = Traits(None, False)
+JSON_DEPTH = 127
+"""How deeply Polars reads JSON."""
 
 
 def has_calls(expr: pl.Expr) -> bool:
@@ -78,6 +80,11 @@ def expression_of(tree: Tree) -> pl.Expr:
     try:
         return pl.Expr.deserialize(json.dumps(tree).encode(), format="json")
     except ComputeError as error:
+        if _depth(tree) > JSON_DEPTH:
+            raise PlanError(
+                "an expression with an AI call is nested too deeply to be planned (about 60 branches or operators in a "
+                "row): give the call's answer a name in a step before (.with_columns(answer=...)) and use its column"
+            ) from error
         raise PlanError(
             "an expression with an AI call has a part that cannot be planned, most likely a NaN or infinite literal: "
             "compute that part in a step of its own (with_columns) and use its column"
@@ -182,12 +189,17 @@ def _call_fields(tree: dict[str, Any]) -> list[Tree] | None:
     return fields if fields[0]["Alias"][1].startswith(MARK) else None
 
 
+def _depth(tree: Tree) -> int:
+    below = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else None
+    return 0 if below is None else 1 + max(map(_depth, below), default=0)
+
+
 def _reads_element(tree: Tree) -> bool:
     if isinstance(tree, list):
         return any(map(_reads_element, tree))
-    if isinstance(tree, dict):
-        return tree.get("Column") == "" or any(map(_reads_element, tree.values()))
-    return tree == "Element"
+    if tree == ELEMENT:
+        return True
+    return isinstance(tree, dict) and any(map(_reads_element, tree.values()))
 
 
 def _binary_form(expr: pl.Expr) -> bytes | None:

@@ -11,6 +11,7 @@ import polars as pl
 
 from quail_frames.errors import ContextOverflowError, PlanError
 from quail_frames.lazy.anchors import choose_anchors
+from quail_frames.lazy.checks import checked_engine, checked_frame, checked_report, checked_rows, refuse_fork
 from quail_frames.lazy.engines import Runner, default_engine
 from quail_frames.lazy.execute import Run, plain_query, run_plan
 from quail_frames.lazy.pairs import JoinSide, record_pairs
@@ -46,8 +47,10 @@ def lazy(frame: pl.DataFrame | pl.LazyFrame | LazyFrame, *, engine: Runner | Non
     >>> frame.filter(qf.ai_if("Is {body} spam?")).collect_schema()
     Schema([('body', String), ('id', Int64)])
     """
+    engine = None if engine is None else checked_engine(engine)
     if isinstance(frame, LazyFrame):
         return frame if engine is None else LazyFrame(frame._plan, frame._schema, engine)
+    frame = checked_frame(frame)
     rows = frame.height if isinstance(frame, pl.DataFrame) else None
     schema = frame.collect_schema()
     text = "frame" if rows is None else f"frame of {rows:,} rows"
@@ -258,8 +261,9 @@ class LazyFrame(RowVerbs):
         engine, report, **options
             As in `collect`.
         """
+        rows = None if chunk_size is None else checked_rows("chunk_size", chunk_size)
         frames = self._frames(engine, report)
-        return frames if chunk_size is None else _rechunked(frames, chunk_size)
+        return frames if rows is None else _rechunked(frames, rows)
 
     def sink_parquet(
         self,
@@ -301,8 +305,9 @@ class LazyFrame(RowVerbs):
         return io_source(self, self._schema)
 
     def _frames(self, engine: EngineChoice, report: RunReport | None, progress: bool = False) -> Iterator[pl.DataFrame]:
-        chosen = self._engine if engine is None or isinstance(engine, str) else engine
-        report = RunReport() if report is None else report
+        refuse_fork()
+        chosen = self._engine if engine is None or isinstance(engine, str) else checked_engine(engine)
+        report = checked_report(report)
         frames = run_plan(self._optimized(), Run(default_engine if chosen is None else lambda: chosen, report))
         return with_progress(frames, report, source_rows(self._plan)) if progress else frames
 

@@ -50,6 +50,7 @@ def parse_template(text: str, columns: Sequence[str] = ()) -> tuple[Template, tu
     """
     if not isinstance(text, str):
         raise CallError(f"a prompt template is a str, not {type(text).__name__}: {text!r}")
+    check_characters("the prompt template", text)
     names = list(columns)
     pieces: list[str | Slot] = []
     for piece in _pieces(text, names, explicit=len(columns)):
@@ -60,6 +61,16 @@ def parse_template(text: str, columns: Sequence[str] = ()) -> tuple[Template, tu
     template = Template(tuple(pieces))
     _check_columns(text, template, tuple(names), explicit=len(columns))
     return template, tuple(names)
+
+
+def check_characters(what: str, text: str) -> None:
+    """Refuse half of a surrogate pair, which Python's str holds and no tokenizer reads."""
+    half = re.search("[\ud800-\udfff]", text)
+    if half:
+        raise CallError(
+            f"{what} holds a lone surrogate (U+{ord(half[0]):04X}) at position {half.start()}, which is no character: "
+            "remove it, or decode its source with errors='replace'"
+        )
 
 
 def has_placeholder(text: str) -> bool:

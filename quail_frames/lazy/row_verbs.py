@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Self
 
+from quail_frames.lazy.checks import checked_name
 from quail_frames.lazy.expressions import Column, ai_classify, ai_if, ai_score
 from quail_frames.lazy.relational import Relational
 from quail_frames.plan.calls import Layout, Overflow, Scoring
@@ -35,7 +36,7 @@ class RowVerbs(Relational):
     ) -> Self:
         """A column (`name`, or `<first column>_score`) with the probability of TRUE; parameters as `ai_score`."""
         expr = ai_score(template, *columns, selectivity=selectivity, layout=layout, overflow=overflow)
-        return self.with_columns(expr if name is None else expr.alias(name))
+        return self.with_columns(expr if name is None else expr.alias(checked_name(name)))
 
     def ai_classify(
         self,
@@ -66,7 +67,7 @@ class RowVerbs(Relational):
             overflow=overflow,
             probabilities=probabilities,
         )
-        name = expr.meta.output_name() if name is None else name
+        name = expr.meta.output_name() if name is None else checked_name(name)
         if not probabilities:
             return self.with_columns(expr.alias(name))
         return self.with_columns(

@@ -6,7 +6,10 @@ planner then leaves the expression where it stands, and nothing can go wrong.
 
 from __future__ import annotations
 
+import json
 from typing import Any
+
+import polars as pl
 
 Tree = Any  # one node of an expression's JSON form
 
@@ -25,13 +28,17 @@ _BOOLEANS = frozenset({
 _NOT_ROW_LOCAL_STRINGS = frozenset({"ConcatVertical", "ToDecimal"})
 
 
+ELEMENT: Tree = json.loads(pl.element().meta.serialize(format="json"))
+"""An element of a list; in Polars 1 it is a column without a name, which is then taken for one."""
+
+
 def is_row_local(tree: Tree) -> bool:
     """Whether each row's value depends on that row alone (literals included)."""
     if not isinstance(tree, dict) or len(tree) != 1:
         return False
     ((kind, body),) = tree.items()
     if kind in ("Column", "Selector"):
-        return body != ""
+        return {"Column": body} != ELEMENT
     if kind == "Literal":
         return not (isinstance(body, dict) and ("Series" in body or "Range" in body))
     inputs = _inputs(kind, body)

@@ -38,7 +38,7 @@ def sink_parquet(frames: Iterator[pl.DataFrame], schema: pl.Schema, path: Path, 
     held = HeldError()
     if options.get("mkdir"):
         path.parent.mkdir(parents=True, exist_ok=True)
-    # Removed twice over: one Ctrl-C can be raised a second time, by Python behind Polars, while the first one cleans up.
+    # Removed twice over: one Ctrl-C is raised by Polars, and again by Python while the first one is handled.
     with _written_alone(partial), _removed_on_failure(partial), _removed_on_failure(partial):
         try:
             plain = register_io_source(lambda *_: held.guarded(_or_empty(frames, schema)), schema=schema)
