@@ -5,6 +5,7 @@ It may import every part of the package; each subcommand imports what it needs w
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 from collections.abc import Callable, Iterator
@@ -138,9 +139,8 @@ def sql(
 
     text = typer.get_text_stream("stdin").read() if query == "-" else query
     try:
-        frames = dict(map(read_table, table or []))
         qf.configure(model=model)
-        planned = qf.SQLContext(frames, dialect=dialect).execute(text)  # type: ignore[arg-type]
+        planned = sql_query(text, table or [], dialect)
         if explain:
             typer.echo(planned.explain())
         elif output is not None:
@@ -150,6 +150,60 @@ def sql(
     except (qf.QuailFramesError, ValueError, OSError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from error
+
+
+@app.command()
+def estimate(
+    file: Annotated[Path | None, typer.Argument(help="A file of rows (.parquet, .csv, .ndjson, .ipc).")] = None,
+    prompt: Annotated[
+        list[str] | None,
+        typer.Option(help="A filter's question about the file's columns, as {column}; may be repeated."),
+    ] = None,
+    selectivity: Annotated[
+        list[float] | None, typer.Option(help="Share of rows that a prompt's question keeps, in the prompts' order.")
+    ] = None,
+    sql: Annotated[str | None, typer.Option(help="A query instead of a file and prompts.")] = None,
+    table: Annotated[list[str] | None, typer.Option(help="NAME=FILE of a table in the query; once for each.")] = None,
+    dialect: Annotated[str, typer.Option(help="snowflake or bigquery.")] = "snowflake",
+    device: Annotated[str, typer.Option(help="h100-sxm, h200, b200, a100-80, l40s, rtx-4090, m2-max.")] = "local",
+    model: Annotated[str, typer.Option(help="A known model, such as qwen3-4b-fp8, or a config.json.")] = "smollm2-135m",
+    price: Annotated[float | None, typer.Option(help="What the device costs an hour.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
+) -> None:
+    """Say what a query would cost with a model on a device: seconds, tokens, questions. Loads and asks nothing."""
+    import quail_frames as qf
+
+    try:
+        if (sql is None) == (file is None or not prompt):
+            raise ValueError("give a file with --prompt, or --sql with --table NAME=FILE")
+        planned = sql_query(sql, table or [], dialect) if sql is not None else filters(file, prompt, selectivity)
+        found = planned.estimate(device=device, model=model, price_per_hour=price)
+    except (qf.QuailFramesError, ValueError, OSError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from error
+    typer.echo(json.dumps(found.to_dict(), indent=2) if as_json else found)
+
+
+def sql_query(text: str, tables: list[str], dialect: str) -> LazyFrame:
+    """A query over files."""
+    import quail_frames as qf
+
+    return qf.SQLContext(dict(map(read_table, tables)), dialect=dialect).execute(text)  # type: ignore[arg-type]
+
+
+def filters(file: Path | None, prompts: list[str] | None, selectivities: list[float] | None) -> LazyFrame:
+    """A file's rows behind one filter for each prompt."""
+    import quail_frames as qf
+    from quail_frames.lazy.frame import lazy
+
+    shares = selectivities or []
+    if len(shares) > len(prompts or []):
+        raise ValueError(f"{len(shares)} --selectivity for {len(prompts or [])} --prompt: give one for each, in order")
+    planned = lazy(read_table(f"rows={file}")[1])
+    for number, text in enumerate(prompts or []):
+        share = shares[number] if number < len(shares) else None
+        planned = planned.filter(qf.ai_if(text, selectivity=share))
+    return planned
 
 
 def read_table(entry: str) -> tuple[str, pl.LazyFrame]:

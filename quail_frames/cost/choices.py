@@ -71,14 +71,21 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Choice:
-    """A decision with all its alternatives, the possible ones cheapest first."""
+    """A decision with all its alternatives, the possible ones cheapest first.
+
+    `formula` says in words how the prices come about. `taken` names the alternative that is taken where the price
+    alone does not decide, and `because` says why.
+    """
 
     decision: str
     alternatives: tuple[Alternative, ...]
+    formula: str = ""
+    taken: str | None = None
+    because: str = ""
 
     @property
     def chosen(self) -> str:
-        return self.alternatives[0].name
+        return self.alternatives[0].name if self.taken is None else self.taken
 
     def __getitem__(self, name: str) -> Alternative:
         return next(alternative for alternative in self.alternatives if alternative.name == name)
@@ -92,13 +99,13 @@ class Choice:
         return (f"{self.decision}: {self.chosen}", *prices)
 
 
-def choose(decision: str, alternatives: Sequence[Alternative]) -> Choice:
+def choose(decision: str, alternatives: Sequence[Alternative], formula: str = "") -> Choice:
     """The cheapest first; prices within rounding keep the order given."""
     possible = [each for each in alternatives if each.refused is None]
     least = min(each.seconds for each in possible)
     first = next(each for each in possible if each.seconds <= least * (1 + TIE))
     rest = sorted((each for each in alternatives if each is not first), key=lambda each: each.seconds)
-    return Choice(decision, (first, *rest))
+    return Choice(decision, (first, *rest), formula)
 
 
 def scoring_cost(
@@ -152,7 +159,11 @@ def scoring_cost(
         own = max(tail - (decision.positions - 1), 0)
         work = (before + label_scoring(decision, context, own, 0, share, target.shape.reach)) * scale
         alternatives.append(Alternative("decision_choice", work, target.price(work)))
-    return choose("label scoring", alternatives)
+    formula = (
+        "the call's own tokens after the document, what the method adds (letters: a letter for each label; tries: the "
+        "label tokens it feeds), and the head rows it reads"
+    )
+    return choose("label scoring", alternatives, formula)
 
 
 def auto_scoring(
@@ -235,7 +246,8 @@ def layout_cost(
         "document_first": document_first(documents, call_tokens, preamble, share, reach, rows),
         "question_first": question_first(documents, call_tokens, wrap, share, reach, rows),
     }
-    return choose("layout", [Alternative(name, work, target.price(work)) for name, work in works.items()])
+    formula = "document first: each document once, the call's tokens for every row; question first: the reverse"
+    return choose("layout", [Alternative(name, work, target.price(work)) for name, work in works.items()], formula)
 
 
 def attention_path_cost(
@@ -254,7 +266,9 @@ def attention_path_cost(
     share, reach = target.head_share(head_entries), target.shape.reach
     paths: tuple[Literal["unified", "tree"], ...] = ("unified", "tree")
     works = {path: asks(context, suffix, count, path, share, reach) * groups for path in paths}
-    return choose("attention path", [Alternative(path, work, target.price(work)) for path, work in works.items()])
+    priced = [Alternative(path, work, target.price(work)) for path, work in works.items()]
+    formula = "tree reads a context once for all its asks and joins two partial outputs; unified reads it for every ask"
+    return choose("attention path", priced, formula)
 
 
 def prefix_sharing_pays(
@@ -288,6 +302,7 @@ def prefix_sharing_pays(
             Alternative("separate", apart, target.price(apart)),
             Alternative("shared", together, target.price(together), host_seconds),
         ],
+        "separate computes every token; shared computes a prefix once, and costs the host its search",
     )
 
 

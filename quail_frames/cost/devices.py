@@ -1,7 +1,13 @@
 """Device profiles: memory, bandwidth and matrix peaks as data.
 
-Published figures are the vendors' dense peaks (no sparsity). `local`, whose peaks are measured, is in
-`quail_frames.cost.local`.
+Published figures are the vendors' dense peaks (no sparsity); where a data sheet states the peak with sparsity, it is
+halved. `local`, whose peaks are measured, is in `quail_frames.cost.local`.
+
+Sources: NVIDIA data sheets "H100 Tensor Core GPU", "H200 Tensor Core GPU", "A100 80GB" (nvidia-1758950, SXM column),
+"L40S" (stated as dense | sparse); the "HGX B200" column of the Blackwell data sheet; appendix A of the Ada GPU
+architecture whitepaper for the RTX 4090 (16-bit and FP8 with FP32 accumulation, 165.2 and 330.3 TFLOPS); Apple's
+press releases for GPU and bandwidth of M1 Max (10.4 TFLOPS, 400 GB/s), M2 Max (400 GB/s; half an Ultra's GPU) and
+M2 Ultra (27.2 TFLOPS, 800 GB/s). A100, L40S, B200 and RTX 4090 were compared with independent tables.
 """
 
 from __future__ import annotations
@@ -65,6 +71,8 @@ DEVICES: dict[str, Device] = {
         Device("m2-ultra", 192e9, 0.8e12, {"bf16": 27.2e12, "fp32": 27.2e12}, shared_memory=True),
     )
 }
+ORDINARY_CPU = Device("ordinary-cpu", 16e9, 20e9, {"bf16": 100e9, "fp32": 100e9}, shared_memory=True)
+"""A CPU that nobody has measured: a few cores at 32-bit arithmetic. Plans are compared by it, seconds are a guess."""
 ALIASES = {"h100": "h100-sxm", "a100": "a100-80", "4090": "rtx-4090", "m-series": "m2-max"}
 
 

@@ -9,10 +9,12 @@ import hashlib
 import json
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,7 +67,30 @@ def local_device(
     folder
         Where measurements are kept; None: the user's cache directory.
     """
-    found = measured(shape, fresh=fresh, folder=folder)
+    return _as_device(measured(shape, fresh=fresh, folder=folder), shape, memory_bytes, price_per_hour)
+
+
+def kept_device(shape: ModelShape, folder: Path | None = None) -> Device | None:
+    """This machine's CPU as it was measured before for a model; None where it was not. Measures nothing.
+
+    Where torch is not loaded, a measurement with any number of threads will do.
+    """
+    directory = folder or _folder()
+    torch = sys.modules.get("torch")
+    threads = None if torch is None else f"{torch.get_num_threads()} threads"
+    version = f"torch {metadata.version('torch').partition('+')[0]}"
+    for path in sorted(directory.glob("*.json")):
+        kept = Measurement(**json.loads(path.read_text(encoding="utf-8")))
+        cpu, by, with_threads, *rest = kept.key.split(" | ")
+        alike = [cpu, by.partition("+")[0], *rest] == [cpu_model(), version, shape.dtype, _sizes(shape)]
+        if alike and threads in (None, with_threads):
+            return _as_device(kept, shape)
+    return None
+
+
+def _as_device(
+    found: Measurement, shape: ModelShape, memory_bytes: float | None = None, price_per_hour: float | None = None
+) -> Device:
     memory = machine_memory() if memory_bytes is None else memory_bytes
     peaks: dict[Dtype, float] = {shape.dtype: found.flops}
     return Device("local", memory, found.bandwidth, peaks, price_per_hour, shared_memory=True)
@@ -78,7 +103,7 @@ def measured(shape: ModelShape, *, fresh: bool = False, folder: Path | None = No
     is measured: `fresh` measures again.
     """
     key = _key(shape)
-    directory = folder or platformdirs.user_cache_path("quail-frames") / "devices"
+    directory = folder or _folder()
     path = directory / f"{hashlib.blake2b(key.encode(), digest_size=8).hexdigest()}.json"
     if path.exists() and not fresh:
         return Measurement(**json.loads(path.read_text(encoding="utf-8")))
@@ -143,9 +168,16 @@ def cpu_model() -> str:
 def _key(shape: ModelShape) -> str:
     import torch
 
-    sizes = ",".join(f"{inputs}x{outputs}" for inputs, outputs in _matrices(shape))
     threads = torch.get_num_threads()
-    return f"{cpu_model()} | torch {torch.__version__} | {threads} threads | {shape.dtype} | {sizes}"
+    return f"{cpu_model()} | torch {torch.__version__} | {threads} threads | {shape.dtype} | {_sizes(shape)}"
+
+
+def _sizes(shape: ModelShape) -> str:
+    return ",".join(f"{inputs}x{outputs}" for inputs, outputs in _matrices(shape))
+
+
+def _folder() -> Path:
+    return platformdirs.user_cache_path("quail-frames") / "devices"
 
 
 def _matrices(shape: ModelShape) -> tuple[tuple[int, int], ...]:

@@ -31,6 +31,8 @@ class Predicate:
         Share of the rows that pass, 0..1, independent of the others.
     document
         What becomes resident by asking it (predicates over the same columns share it); None where nothing does.
+    also
+        Further documents that it reads, with the seconds of each where it is not resident.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Predicate:
     warm: float
     selectivity: float
     document: Hashable | None = "document"
+    also: tuple[tuple[Hashable, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,10 +73,9 @@ def order_seconds(
     seconds, alive, here = 0.0, 1.0, set(resident)
     for number in order:
         predicate = predicates[number]
-        seconds += alive * (predicate.warm if _there(predicate, here) else predicate.cold)
+        seconds += alive * _cost(predicate, here)
         alive *= predicate.selectivity
-        if predicate.document is not None:
-            here.add(predicate.document)
+        here |= _documents(predicate)
     return seconds
 
 
@@ -104,17 +106,24 @@ def order_predicates(predicates: Sequence[Predicate], resident: frozenset[Hashab
     return Ordering(tuple(sorted(priced, key=lambda each: (each.seconds, each.order))))
 
 
-def _there(predicate: Predicate, resident: Set[Hashable | None]) -> bool:
-    return predicate.document is not None and predicate.document in resident
+def _cost(predicate: Predicate, resident: Set[Hashable]) -> float:
+    """Seconds of a row where these documents are resident."""
+    there = predicate.document is not None and predicate.document in resident
+    missing = sum(seconds for document, seconds in predicate.also if document not in resident)
+    return missing + (predicate.warm if there else predicate.cold)
+
+
+def _documents(predicate: Predicate) -> set[Hashable]:
+    own = set() if predicate.document is None else {predicate.document}
+    return own | {document for document, _ in predicate.also}
 
 
 def _ranked_after(predicates: Sequence[Predicate], first: int, resident: frozenset[Hashable]) -> tuple[int, ...]:
-    here = resident | {predicates[first].document}
+    here = resident | _documents(predicates[first])
 
     def rank(number: int) -> float:
         predicate = predicates[number]
-        seconds = predicate.warm if _there(predicate, here) else predicate.cold
-        return seconds / (1 - predicate.selectivity) if predicate.selectivity < 1 else math.inf
+        return _cost(predicate, here) / (1 - predicate.selectivity) if predicate.selectivity < 1 else math.inf
 
     rest = sorted((number for number in range(len(predicates)) if number != first), key=rank)
     return (first, *rest)

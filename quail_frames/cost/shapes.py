@@ -134,12 +134,20 @@ def _smollm2(size: str, layers: int, hidden: int, heads: int, kv_heads: int, mlp
 
 
 def _gemma3(
-    size: str, layers: int, hidden: int, heads: int, kv_heads: int, mlp: int, vocabulary: int, window: int
+    size: str,
+    layers: int,
+    hidden: int,
+    heads: int,
+    kv_heads: int,
+    mlp: int,
+    vocabulary: int,
+    window: int,
+    head_dim: int = 256,
 ) -> ModelShape:
     local = layers - layers // 6
     return ModelShape(
-        f"gemma-3-{size}", layers, hidden, heads, kv_heads, 256, mlp, vocabulary, qk_norm=True, norms=4, window=window,
-        windowed_layers=local,
+        f"gemma-3-{size}", layers, hidden, heads, kv_heads, head_dim, mlp, vocabulary, qk_norm=True, norms=4,
+        window=window, windowed_layers=local,
     )  # fmt: skip
 
 
@@ -162,6 +170,8 @@ SHAPES: dict[str, ModelShape] = {
         _gemma3("270m", 18, 640, 4, 1, 2048, 262_144, 512),
         _gemma3("1b", 26, 1152, 4, 1, 6912, 262_144, 512),
         _gemma3("4b", 34, 2560, 8, 4, 10_240, 262_208, 1024),
+        _gemma3("12b", 48, 3840, 16, 8, 15_360, 262_208, 1024),
+        _gemma3("27b", 62, 5376, 32, 16, 21_504, 262_208, 1024, head_dim=128),
     )
 }
 """Known models in bf16; `shape(name)` also knows their `-fp8`, `-int8`, `-fp16` and `-fp32` forms."""
@@ -187,6 +197,18 @@ def shape(name: str) -> ModelShape:
         raise ModelError(f"no shape is known for model {name!r}; {hint} (or read its config.json with from_config)")
     found = SHAPES[base] if dtype is None else SHAPES[base].in_dtype(dtype)
     return replace(found, name=base if dtype is None else f"{base}-{dtype}")
+
+
+def known_shape(name: str) -> ModelShape | None:
+    """The shape of a known model, as `shape` gives it; None for a name that is not known.
+
+    >>> known_shape("my-finetune") is None
+    True
+    """
+    try:
+        return shape(name)
+    except ModelError:
+        return None
 
 
 _GEMMA3_TEXT = {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 262_208}

@@ -10,7 +10,7 @@ import polars as pl
 from quail_frames.lazy.inputs import as_text
 from quail_frames.lazy.marker import answer_dtype
 from quail_frames.plan.calls import AiCall
-from quail_frames.plan.conditions import And, Condition, Mask, Not, Or, conjunction
+from quail_frames.plan.conditions import Condition, conjunction, renumbered
 from quail_frames.plan.logical import Ask, Expression
 from quail_frames.plan.physical import AnswerOutput, Chain, PlannedCall
 
@@ -64,16 +64,4 @@ def _renumbered(predicate: Expression, calls: dict[str, int], masks: list[str]) 
     assert predicate.test is not None, "a predicate of an Ask has a test"
     test = predicate.test
     own_calls = [calls[use.column] for use in predicate.calls]
-    own_masks = [masks.index(mask.key) for mask in test.masks]
-
-    def visit(condition: Condition) -> Condition:
-        if isinstance(condition, Not):
-            return Not(visit(condition.term))
-        if isinstance(condition, And | Or):
-            return type(condition)(tuple(map(visit, condition.terms)))
-        if isinstance(condition, Mask):
-            return Mask(own_masks[condition.mask])
-        fields = {name: getattr(condition, name) for name in condition.__slots__}
-        return type(condition)(**fields | {"call": own_calls[condition.call]})
-
-    return visit(test.condition)
+    return renumbered(test.condition, own_calls, [masks.index(mask.key) for mask in test.masks])

@@ -130,6 +130,12 @@ def default_engine() -> Runner:
         return _current
 
 
+def current() -> Runner | EngineOptions:
+    """The default engine where it is open, else what `configure` was told; opens nothing."""
+    with _lock:
+        return _options if _current is None or _current.closed else _current
+
+
 def use_engine(engine: Runner) -> None:
     """Make this engine the default, until `configure` or `use_engine` chooses another."""
     global _current, _used

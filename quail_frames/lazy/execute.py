@@ -46,12 +46,17 @@ Frames = Iterator[pl.DataFrame]
 class Run:
     """One execution of a plan.
 
+    Where `reports` and `counts` are given, every AI operator counts into a report of its own and every step the rows
+    it gives, by the identity (`id`) of the plan's node.
+
     `engine` is called when the first row needs a model. `overflow` is the error that a
     step needing all its rows held back, to be raised behind the rows answered before it.
     """
 
     engine: Callable[[], Runner]
     report: Any = field(default_factory=RunReport)
+    reports: dict[int, RunReport] | None = None
+    counts: dict[int, int] | None = None
     overflow: ContextOverflowError | None = None
     _asked: Runner | None = None
     _open: list[Iterator[pa.RecordBatch]] = field(default_factory=list)
@@ -61,6 +66,16 @@ class Run:
         if self._asked is None:
             self._asked = self.engine()
         return self._asked
+
+    def report_of(self, node: Node) -> RunReport:
+        """The report that an operator counts into."""
+        return self.report if self.reports is None else self.reports.setdefault(id(node), RunReport())
+
+    def counted(self, node: Node, frames: Frames) -> Frames:
+        """The frames of a node, their rows counted where somebody wants to know."""
+        if self.counts is None:
+            return frames
+        return _counted(frames, self.counts, id(node))
 
     def opened(self, answers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Answers of an engine, to be closed with the run."""
@@ -73,7 +88,8 @@ class Run:
             if isinstance(answers, Generator):
                 answers.close()
         if self._asked is not None and not self._asked.closed:
-            self._asked.end(self.report)
+            for report in [self.report] if self.reports is None else self.reports.values():
+                self._asked.end(report)
 
 
 def plain_query(plan: Node) -> pl.LazyFrame:
@@ -101,7 +117,18 @@ def run_plan(plan: Node, run: Run) -> Frames:
         raise run.overflow
 
 
+def _counted(frames: Frames, counts: dict[int, int], key: int) -> Frames:
+    counts[key] = 0
+    for frame in frames:
+        counts[key] += frame.height
+        yield frame
+
+
 def _frames(node: Node, run: Run) -> Frames:
+    return run.counted(node, _uncounted(node, run))
+
+
+def _uncounted(node: Node, run: Run) -> Frames:
     if not asks(node):
         return iter(_lazy(node, run).collect_batches(chunk_size=BATCH_ROWS, maintain_order=True))
     if isinstance(node, Ask):
@@ -238,7 +265,7 @@ def _asked(ask: Ask, run: Run) -> Frames:
     ready = ready_chain(ask, engine.resolve)
     held = HeldRows()
     batches = _record_batches(chained([start], source), ask, ready, held)
-    for batch in run.opened(engine.run(ready.chain, batches, run.report)):
+    for batch in run.opened(engine.run(ready.chain, batches, run.report_of(ask))):
         if batch.num_rows:
             rows = held.take(batch.column(0).to_numpy())
             yield rows.hstack(_answer_columns(batch, ready.dtypes))
@@ -255,3 +282,18 @@ def _record_batches(frames: Frames, ask: Ask, ready: ReadyChain, held: HeldRows)
 
 def _answer_columns(batch: pa.RecordBatch, dtypes: dict[str, pl.DataType]) -> list[pl.Series]:
     return [pl.Series(name, batch.column(name)).cast(dtype) for name, dtype in dtypes.items()]
+
+
+def rechunked(frames: Iterator[pl.DataFrame], rows: int) -> Iterator[pl.DataFrame]:
+    """The same rows in pieces of `rows`."""
+    waiting: list[pl.DataFrame] = []
+    for frame in frames:
+        waiting.append(frame)
+        if sum(each.height for each in waiting) >= rows:
+            joined = pl.concat(waiting)
+            whole = joined.height - joined.height % rows
+            yield from joined.head(whole).iter_slices(rows)
+            waiting = [joined.slice(whole)]
+    rest = [frame for frame in waiting if frame.height]
+    if rest:
+        yield pl.concat(rest)

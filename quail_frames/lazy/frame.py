@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import polars as pl
 
 from quail_frames.errors import ContextOverflowError, PlanError
-from quail_frames.lazy.anchors import choose_anchors
 from quail_frames.lazy.checks import checked_engine, checked_frame, checked_report, checked_rows, refuse_fork
 from quail_frames.lazy.engines import Runner, default_engine
-from quail_frames.lazy.execute import Run, plain_query, run_plan
+from quail_frames.lazy.execute import Run, plain_query, rechunked, run_plan
+from quail_frames.lazy.looking import Looking
 from quail_frames.lazy.pairs import JoinSide, record_pairs
 from quail_frames.lazy.progress import with_progress
 from quail_frames.lazy.row_verbs import RowVerbs
 from quail_frames.lazy.sources import io_source, local_file, sink_parquet
-from quail_frames.optimizer.explain import explain
+from quail_frames.optimizer.pairs import choose_anchors
+from quail_frames.optimizer.prices import Prices
 from quail_frames.optimizer.rules import optimize
 from quail_frames.plan.calls import Overflow
-from quail_frames.plan.logical import Node, PairKind, Project, Source, asks, columns, source_rows
+from quail_frames.plan.logical import (
+    Node,
+    PairKind,
+    Project,
+    Source,
+    asks,
+    columns,
+    holds_calls,
+    source_rows,
+)
 from quail_frames.runtime.report import RunReport
 
 if TYPE_CHECKING:
@@ -57,7 +66,7 @@ def lazy(frame: pl.DataFrame | pl.LazyFrame | LazyFrame, *, engine: Runner | Non
     return LazyFrame(Source(frame.lazy(), text, tuple(schema.names()), rows), schema, engine)
 
 
-class LazyFrame(RowVerbs):
+class LazyFrame(Looking, RowVerbs):
     """A query over a frame, with AI calls anywhere in its expressions; made by `lazy`.
 
     Relational methods are those of `pl.LazyFrame`. Nothing is read or asked before
@@ -171,43 +180,6 @@ class LazyFrame(RowVerbs):
         """Names and types of the result, exact; no model is asked and no row is read."""
         return self._schema
 
-    def explain(self, *, optimized: bool = True) -> str:
-        """What the query does, and in which order the model is asked; no model is asked.
-
-        Parameters
-        ----------
-        optimized
-            False shows the steps as written only.
-        """
-        return explain(self._plan, self._optimized() if optimized else None)
-
-    def to_sql(self, *, dialect: Literal["snowflake", "bigquery"] = "snowflake", **tables: LazyFrame) -> str:
-        """The steps as one SELECT, for plans that SQL can say; `quail_frames.sql` reads it back.
-
-        Parameters
-        ----------
-        dialect
-            `snowflake` or `bigquery`.
-        **tables
-            The frames that the query started from, by name; others are called t1, t2, …
-
-        Raises
-        ------
-        PlanError
-            SQL has no words for a step or an expression.
-
-        Examples
-        --------
-        >>> import polars as pl, quail_frames as qf
-        >>> mail = qf.lazy(pl.DataFrame({"body": ["Win a prize!"], "id": [1]}))
-        >>> print(mail.ai_filter("Is {body} spam?").select("id").to_sql(mail=mail))
-        SELECT id
-        FROM mail
-        WHERE AI_FILTER(PROMPT('Is {0} spam?', body))
-        """
-        writer = import_module("quail_frames.sql.write")  # by its name: a layer above may not be imported here
-        return str(writer.to_sql(self, dialect, tables))
-
     # Running ------------------------------------------------------------------------------
 
     def collect(
@@ -233,12 +205,12 @@ class LazyFrame(RowVerbs):
             A prompt is longer than the model's context and its call says `overflow="error"`;
             `error.partial` holds the rows answered so far.
         """
-        plan = self._optimized()
+        plan = self._planned(engine)
         if not asks(plan):
             return plain_query(plan).collect(**options)
         found: list[pl.DataFrame] = []
         try:
-            found.extend(self._frames(engine, report, progress))
+            found.extend(self._run(plan, engine, report, progress))
         except ContextOverflowError as error:
             error.partial = self._concatenated(found)
             raise
@@ -263,7 +235,7 @@ class LazyFrame(RowVerbs):
         """
         rows = None if chunk_size is None else checked_rows("chunk_size", chunk_size)
         frames = self._frames(engine, report)
-        return frames if rows is None else _rechunked(frames, rows)
+        return frames if rows is None else rechunked(frames, rows)
 
     def sink_parquet(
         self,
@@ -305,31 +277,32 @@ class LazyFrame(RowVerbs):
         return io_source(self, self._schema)
 
     def _frames(self, engine: EngineChoice, report: RunReport | None, progress: bool = False) -> Iterator[pl.DataFrame]:
+        return self._run(self._planned(engine), engine, report, progress)
+
+    def _run(
+        self, plan: Node, engine: EngineChoice, report: RunReport | None, progress: bool
+    ) -> Iterator[pl.DataFrame]:
         refuse_fork()
-        chosen = self._engine if engine is None or isinstance(engine, str) else checked_engine(engine)
+        chosen = self._runner(engine)
         report = checked_report(report)
-        frames = run_plan(self._optimized(), Run(default_engine if chosen is None else lambda: chosen, report))
+        frames = run_plan(plan, Run(default_engine if chosen is None else lambda: chosen, report))
         return with_progress(frames, report, source_rows(self._plan)) if progress else frames
 
-    def _optimized(self) -> Node:
+    def _runner(self, engine: EngineChoice) -> Runner | None:
+        return self._engine if engine is None or isinstance(engine, str) else checked_engine(engine)
+
+    def _planned(self, engine: EngineChoice) -> Node:
+        """The plan as this engine will run it."""
+        if not holds_calls(self._plan):
+            return self._optimized()
+        refuse_fork()  # before the sources are looked at
+        return self._optimized(self._prices(self._runner(engine)))
+
+    def _optimized(self, prices: Prices | None = None) -> Node:
         names = tuple(self._schema.names())
-        plan = optimize(choose_anchors(self._plan))
+        known = Prices.assumed() if prices is None else prices
+        plan = optimize(choose_anchors(self._plan, known), prices=known)
         return plan if columns(plan) == names else Project(plan, names)
 
     def _concatenated(self, found: list[pl.DataFrame]) -> pl.DataFrame:
         return pl.concat(found, rechunk=True) if found else pl.DataFrame(schema=self._schema)
-
-
-def _rechunked(frames: Iterator[pl.DataFrame], rows: int) -> Iterator[pl.DataFrame]:
-    """The same rows in pieces of `rows`."""
-    waiting: list[pl.DataFrame] = []
-    for frame in frames:
-        waiting.append(frame)
-        if sum(each.height for each in waiting) >= rows:
-            joined = pl.concat(waiting)
-            whole = joined.height - joined.height % rows
-            yield from joined.head(whole).iter_slices(rows)
-            waiting = [joined.slice(whole)]
-    rest = [frame for frame in waiting if frame.height]
-    if rest:
-        yield pl.concat(rest)

@@ -92,7 +92,7 @@ def _left_anchored(node: AskPairs, run: Run, right: pl.DataFrame, start: pl.Data
     engine = run.asked()
     anchors = _anchor_batches(chained([start], source), Cutter(node, "left", start, right), held.add)
     partners = to_record_batch(right.select(text_columns(node, "right")))
-    for batch in run.opened(engine.join(physical_join(node, engine), anchors, partners, run.report)):
+    for batch in run.opened(engine.join(physical_join(node, engine), anchors, partners, run.report_of(node))):
         decided = int(batch.schema.metadata[b"decided"])
         left_rows, right_rows = _rows_of(node, batch, begun, decided)
         if len(left_rows):
@@ -154,7 +154,7 @@ def _all_pairs(
     engine = run.asked()
     anchors = _anchor_batches(chained([start], source), Cutter(node, "right", start, left), rights.append)
     partners = to_record_batch(left.select(text_columns(node, "left")))
-    answers = list(run.opened(engine.join(physical_join(node, engine), anchors, partners, run.report)))
+    answers = list(run.opened(engine.join(physical_join(node, engine), anchors, partners, run.report_of(node))))
     left_rows = [batch.column(1).to_numpy().astype(np.int64) for batch in answers]
     right_rows = [batch.column(0).to_numpy().astype(np.int64) for batch in answers]
     return np.concatenate([_nobody(0), *left_rows]), np.concatenate([_nobody(0), *right_rows])

@@ -10,7 +10,7 @@ AND and OR are Kleene's, as in Polars and SQL, with PENDING as "any of the other
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -145,3 +145,18 @@ def conjuncts(condition: Condition) -> tuple[Condition, ...]:
 def conjunction(terms: Sequence[Condition]) -> Condition | None:
     """AND of the terms; None where there are none."""
     return None if not terms else terms[0] if len(terms) == 1 else And(tuple(terms))
+
+
+def renumbered(condition: Condition, calls: Sequence[int], masks: Sequence[int]) -> Condition:
+    """The condition with call i called `calls[i]` and mask j called `masks[j]`.
+
+    >>> renumbered(And((Answer(0), Mask(1))), [5], [7, 8])
+    And(terms=(Answer(call=5), Mask(mask=8)))
+    """
+    if isinstance(condition, Not):
+        return Not(renumbered(condition.term, calls, masks))
+    if isinstance(condition, And | Or):
+        return type(condition)(tuple(renumbered(term, calls, masks) for term in condition.terms))
+    if isinstance(condition, Mask):
+        return Mask(masks[condition.mask])
+    return replace(condition, call=calls[condition.call])

@@ -95,7 +95,9 @@ class Engine:
         self.identity = opened.identity
         self.tokenizer = opened.tokenizer
         self.traits = opened.traits
-        self._shape = opened.shape
+        self.shape = opened.shape
+        self.device = device if model != "oracle" else "null"
+        self.attention = "unified" if attention == "unified" else "tree"
         self.max_length = min(max_length or opened.context_length, opened.context_length)
         self._model = opened.model
         budget = opened.default_kv_bytes if kv_budget is None else kv_budget
@@ -104,7 +106,9 @@ class Engine:
         self._lock = threading.RLock()
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="quail-frames")
         self.token_budget = token_budget or opened.default_token_budget
-        self._scheduler = Scheduler(self._model, self.memory, self.token_budget, self._worker, self._lock)
+        self._scheduler = Scheduler(
+            self._model, self.memory, self.token_budget, self._worker, self._lock, self.shape.vocabulary
+        )
         self.closed = False
 
     @staticmethod
@@ -147,7 +151,7 @@ class Engine:
         CallError
             An option that the call's columns or labels, or this model, rule out.
         """
-        return resolve_call(call, inputs, anchors, self.tokenizer, self.traits, self._shape)
+        return resolve_call(call, inputs, anchors, self.tokenizer, self.traits, self.shape)
 
     def compile(self, planned: PlannedCall) -> CompiledCall:
         """The call's prompt pieces and read-out for this model."""

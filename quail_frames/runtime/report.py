@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from quail_frames.cost.work import NOTHING, Work
+from quail_frames.plan.calls import AiCall
 
 
 @dataclass
@@ -21,6 +26,8 @@ class RunReport:
     overflowed          prompts answered null because they did not fit (`overflow="null"`)
     batches             runs of the model
     device_seconds      time the model was running
+    work                what the model did, as the cost model counts it
+    asked, passed       by the identity of a call: how often it was asked, and answered TRUE
     seconds             time from the first batch read to the last answer
     """
 
@@ -36,6 +43,9 @@ class RunReport:
     batches: int = 0
     device_seconds: float = 0.0
     seconds: float = 0.0
+    work: Work = NOTHING
+    asked: Counter[str] = field(default_factory=Counter)
+    passed: Counter[str] = field(default_factory=Counter)
 
     @property
     def deduplicated(self) -> int:
@@ -46,6 +56,16 @@ class RunReport:
     def tokens_per_second(self) -> float:
         """Fresh tokens per second of the run; 0 before it has run."""
         return self.fresh_tokens / self.seconds if self.seconds else 0.0
+
+    def count(self, call: AiCall, asked: int, passed: int) -> None:
+        """Count questions that were settled, and those of them answered TRUE."""
+        self.asks += asked
+        self.asked[call.identity] += asked
+        self.passed[call.identity] += passed
+
+    def to_dict(self) -> dict[str, Any]:
+        """All counters as plain data."""
+        return {counter.name: _plain(getattr(self, counter.name)) for counter in dataclasses.fields(self)}
 
     def __str__(self) -> str:
         """A small table for people."""
@@ -71,5 +91,13 @@ class RunReport:
 
     def add(self, other: RunReport) -> None:
         """Add another report's counters to this one."""
-        for field in dataclasses.fields(self):
-            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+        for counter in dataclasses.fields(self):
+            setattr(self, counter.name, getattr(self, counter.name) + getattr(other, counter.name))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Counter):
+        return dict(value)
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value

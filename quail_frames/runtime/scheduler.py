@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from quail_frames.errors import QuailFramesError
 from quail_frames.runtime.batch import Batch, Float32
+from quail_frames.runtime.batch_work import batch_work
 from quail_frames.runtime.kv.memory import Memory
 from quail_frames.runtime.report import RunReport
 from quail_frames.runtime.room import Room
@@ -71,16 +72,26 @@ class Running:
 
 
 class Scheduler:
-    """Drives operators over one model and one KV memory; `lock` guards both against other threads."""
+    """Drives operators over one model and one KV memory; `lock` guards both against other threads.
+
+    `vocabulary`: entries of a whole head row, of which read-outs count their share.
+    """
 
     def __init__(
-        self, model: Model, memory: Memory, budget: int, worker: Executor, lock: AbstractContextManager[Any]
+        self,
+        model: Model,
+        memory: Memory,
+        budget: int,
+        worker: Executor,
+        lock: AbstractContextManager[Any],
+        vocabulary: int = 1,
     ) -> None:
         self._model = model
         self._memory = memory
         self._budget = budget
         self._worker = worker
         self._lock = lock
+        self._vocabulary = vocabulary
 
     def run(self, operator: Operator[T], source: Iterator[T], report: RunReport) -> Iterator[pa.RecordBatch]:
         """Pull input from `source`, yield the operator's output in order; closes the operator at the end."""
@@ -132,6 +143,7 @@ class Scheduler:
         batch = room.build()
         report.batches += 1
         report.fresh_tokens += len(batch)
+        report.work += batch_work(batch, self._vocabulary)
         report.reused_tokens += sum(int(block.prefix.sum()) for block in batch.blocks if block.readout is not None)
         return Running(self._submitted(batch), room.tags)
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from quail_frames.cost.shapes import Dtype as ShapeDtype
 from quail_frames.cost.shapes import ModelShape
 from quail_frames.errors import ModelError
 from quail_frames.runtime.attention import KvArena, TreeAttention
@@ -28,6 +29,7 @@ from quail_frames.runtime.unified_attention import UnifiedAttention
 HEAD_ROWS = 256
 """Rows of the full output head computed at a time, where a read-out needs the whole vocabulary."""
 CPU_TOKEN_BUDGET = 2048
+_DTYPES: dict[torch.dtype, ShapeDtype] = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
 class TorchModel:
@@ -145,6 +147,8 @@ def _shape(loaded: LoadedModel) -> ModelShape:
         config.tie_word_embeddings,
         config.qk_norm,
         config.attention_bias,
+        dtype=_DTYPES[loaded.decoder.dtype],
+        matrix_dtype=_DTYPES[loaded.decoder.dtype],
     )
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import permutations
 
 import pytest
 
 from quail_frames.optimizer.rules import RULES, optimize
 from quail_frames.optimizer.rules.decide_by_answers import decide_by_answers, held_answers
 from quail_frames.optimizer.rules.merge_asks import merge_asks
-from quail_frames.optimizer.rules.order_calls import DOCUMENT_TOKENS, call_tokens, order_calls, passing_share
+from quail_frames.optimizer.rules.order_calls import order_calls
 from quail_frames.optimizer.rules.place_calls import place_calls
 from quail_frames.optimizer.rules.prune_columns import prune_columns
 from quail_frames.optimizer.rules.push_filters import push_filters
 from quail_frames.optimizer.rules.share_calls import share_calls
 from quail_frames.optimizer.rules.stop_early import stop_early
+from quail_frames.optimizer.selectivity import passing_share
 from quail_frames.plan.calls import AiClassify
 from quail_frames.plan.conditions import And, Answer, LabelTest, Mask, Not, Or, ScoreTest
 from quail_frames.plan.logical import (
@@ -297,21 +297,6 @@ def test_the_most_selective_question_comes_first() -> None:
 def test_a_second_document_is_paid_late() -> None:
     two = question("two", on="b", selectivity=0.35)
     assert order_of(two, question("one", selectivity=0.4), question("also", selectivity=0.4))[-1] == "two"
-
-
-def test_the_order_is_the_cheapest_of_all() -> None:
-    shares = {"p": 0.9, "q": 0.3, "r": 0.6, "s": 0.2}
-    uses = [question(name, selectivity=share) for name, share in shares.items()]
-    tokens = {name: call_tokens(use.call) for name, use in zip(shares, uses, strict=True)}
-
-    def cost(order) -> float:
-        total, reached = DOCUMENT_TOKENS, 1.0
-        for name in order:
-            total += reached * tokens[name]
-            reached *= shares[name]
-        return total
-
-    assert cost(order_of(*uses)) == min(map(cost, permutations(shares)))
 
 
 def test_many_predicates_are_ranked() -> None:

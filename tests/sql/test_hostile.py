@@ -47,7 +47,7 @@ def table(texts: list[str | None], first: int = 0) -> pl.DataFrame:
 def test_text_in_a_table_changes_no_plan(dialect: str) -> None:
     hostile = qf.sql(QUERIES[dialect], dialect=dialect, reviews=table(TEXTS))  # type: ignore[arg-type]
     plain = qf.sql(QUERIES[dialect], dialect=dialect, reviews=table(["fine"] * len(TEXTS)))  # type: ignore[arg-type]
-    assert hostile.explain() == plain.explain()
+    assert hostile.explain(numbers=False) == plain.explain(numbers=False)
     assert hostile._plan == plain._plan
     assert hostile._optimized() == plain._optimized()
 

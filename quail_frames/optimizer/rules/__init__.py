@@ -1,12 +1,14 @@
 """The logical rules, one file each; `RULES` is the pipeline.
 
-A rule is a pure function from plan to plan that leaves alone what it cannot read.
+A rule is a pure function from plan to plan that leaves alone what it cannot read; those in `PRICED` also take what
+plans are priced by.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from quail_frames.optimizer.prices import Prices
 from quail_frames.optimizer.rules.decide_by_answers import decide_by_answers
 from quail_frames.optimizer.rules.keep_resident import keep_resident
 from quail_frames.optimizer.rules.merge_asks import merge_asks
@@ -19,7 +21,7 @@ from quail_frames.optimizer.rules.share_calls import share_calls
 from quail_frames.optimizer.rules.stop_early import stop_early
 from quail_frames.plan.logical import Node
 
-Rule = Callable[[Node], Node]
+Rule = Callable[..., Node]
 
 RULES: tuple[Rule, ...] = (
     place_calls,
@@ -35,8 +37,13 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def optimize(plan: Node, rules: tuple[Rule, ...] = RULES) -> Node:
-    """The plan after every rule in turn."""
+PRICED: frozenset[Rule] = frozenset({order_calls})
+"""Rules that decide by prices: they are called with the plan and the `Prices`."""
+
+
+def optimize(plan: Node, rules: tuple[Rule, ...] = RULES, prices: Prices | None = None) -> Node:
+    """The plan after every rule in turn; without `prices`, by those of the default model over unseen rows."""
+    known = Prices.assumed() if prices is None else prices
     for rule in rules:
-        plan = rule(plan)
+        plan = rule(plan, known) if rule in PRICED else rule(plan)
     return plan

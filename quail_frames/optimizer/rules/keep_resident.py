@@ -6,11 +6,11 @@ ask_pairs(anchor review) over ask(keep about review)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from quail_frames.optimizer.provenance import passed_on
-from quail_frames.plan.logical import Ask, AskPairs, Node, Source, inputs, with_inputs
+from quail_frames.plan.logical import Ask, AskPairs, CallUse, Node, Source, inputs, with_inputs
 
 Document = tuple[tuple[int, str], ...]
 """What a prompt begins with: (slot, column) pairs in order; a single document has no number (slot 0)."""
@@ -32,25 +32,45 @@ def _kept(node: Node, wanted: frozenset[Document]) -> Node:
     below = [_below(node, number, wanted) for number in range(len(inputs(node)))]
     if isinstance(node, AskPairs) and node.anchor is not None:
         anchor = 0 if node.anchor == "left" else 1
-        slots = [(slot, name) for slot, (side, name) in enumerate(node.slots) if side == node.anchor]
-        document = _document(slots)
+        document = anchor_document(node)
         node = replace(node, retain=document in below[anchor])
         below[anchor] |= {document}
     found = tuple(_kept(each, own) for each, own in zip(inputs(node), below, strict=True))
     return with_inputs(node, found)
 
 
+def document_of(use: CallUse, anchors: Mapping[str, tuple[int, ...]]) -> Document | None:
+    """The document that a call's prompt begins with, where it is columns as they are; `anchors` are its chain's."""
+    shown = anchors.get(use.column) or use.call.template.inputs or (0,)
+    columns = [(slot, use.inputs[slot].column) for slot in sorted(shown)]
+    named = [(slot, column) for slot, column in columns if column is not None]
+    return _document(named) if use.call.layout != "question_first" and len(named) == len(columns) else None
+
+
+def anchor_document(node: AskPairs) -> Document:
+    """The document of a join's anchors, by its columns on the anchor side."""
+    anchor = node.anchor or "left"
+    return _document([(slot, name) for slot, (side, name) in enumerate(node.slots) if side == anchor])
+
+
+def retained(node: Node, document: Document) -> bool:
+    """Whether an operator at or below the node leaves this document, named by the node's columns, in memory."""
+    if isinstance(node, Ask) and node.retain and document in _documents(node):
+        return True
+    for number, below in enumerate(inputs(node)):
+        before = _below(node, number, frozenset({document}))
+        if isinstance(node, AskPairs) and node.retain and anchor_document(node) in before:
+            return True
+        if any(retained(below, each) for each in before):
+            return True
+    return False
+
+
 def _documents(ask: Ask) -> frozenset[Document]:
     """Documents that the chain's prompts begin with, where they are columns as they are."""
-    found: set[Document] = set()
     anchors = dict(ask.anchors)
-    for use in ask.calls:
-        shown = anchors.get(use.column) or use.call.template.inputs or (0,)
-        columns = [(slot, use.inputs[slot].column) for slot in sorted(shown)]
-        named = [(slot, column) for slot, column in columns if column is not None]
-        if use.call.layout != "question_first" and len(named) == len(columns):
-            found.add(_document(named))
-    return frozenset(found)
+    found = (document_of(use, anchors) for use in ask.calls)
+    return frozenset(document for document in found if document is not None)
 
 
 def _document(slots: Sequence[tuple[int, str]]) -> Document:

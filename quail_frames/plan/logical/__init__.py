@@ -8,7 +8,7 @@ alone). A rule leaves alone what it cannot read: None always means "not known".
 from __future__ import annotations
 
 from quail_frames.plan.logical.expression import ANSWER, CallUse, Expression, Names, Test, union
-from quail_frames.plan.logical.names import columns, expressions, names_of
+from quail_frames.plan.logical.names import columns, expressions, holds_calls, names_of
 from quail_frames.plan.logical.nodes import (
     AnyNode,
     Ask,
@@ -56,6 +56,7 @@ __all__ = [
     "asks",
     "columns",
     "expressions",
+    "holds_calls",
     "inputs",
     "names_of",
     "rewrite",

@@ -17,6 +17,7 @@ from quail_frames.plan.logical.nodes import (
     Step,
     WithColumns,
 )
+from quail_frames.plan.logical.walking import inputs
 
 
 def expressions(node: Node) -> tuple[Expression, ...]:
@@ -24,6 +25,13 @@ def expressions(node: Node) -> tuple[Expression, ...]:
     if isinstance(node, Filter):
         return node.predicates
     return node.expressions if isinstance(node, WithColumns | Select | Step) else ()
+
+
+def holds_calls(node: Node) -> bool:
+    """Whether a plan as written asks a model at this node or below."""
+    if isinstance(node, AskPairs) or any(expression.calls for expression in expressions(node)):
+        return True
+    return any(map(holds_calls, inputs(node)))
 
 
 def names_of(found: Iterable[Expression]) -> tuple[str, ...]:

@@ -101,7 +101,9 @@ class ChainOperator:
     def accept(self, tag: Asked, logits: Float32) -> None:
         """Answers of one block."""
         decided = tag.question.accept(self._memory, tag.units, logits)
-        self._report.asks += len(decided)
+        self._report.count(
+            self._calls[tag.question.number].planned.call, len(decided), tag.question.state.true(decided)
+        )
         self._report.truncated += int(tag.question.too_long(decided).sum())
 
     def settle(self) -> None:

@@ -59,6 +59,11 @@ class CallState:
             if store is not None:
                 store.reach(size)
 
+    def true(self, units: Int64) -> int:
+        """How many of these units were answered TRUE; 0 for scores and labels."""
+        values = self.values.data
+        return int((values[units] == 1).sum()) if values.dtype == np.int8 else 0
+
     def store(self, units: Int64, answers: Answers) -> None:
         """Record answers."""
         self.values.data[units] = answers.values

@@ -122,7 +122,7 @@ class PairOperator:
                     self._pending -= len(anchor.pending)
                     anchor.pending = NONE
             start += count
-        self._report.asks += len(tag.units)
+        self._report.count(self.call.planned.call, len(tag.units), int(truth.sum()))
         self._report.answers += len(tag.units)
 
     def settle(self) -> None:

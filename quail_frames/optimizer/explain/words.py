@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from quail_frames.optimizer.rules.order_calls import DEFAULT_SELECTIVITY, passing_share
+from quail_frames.optimizer.selectivity import DEFAULT_SELECTIVITY, passing_share
 from quail_frames.plan.calls import AiCall, AiClassify
 from quail_frames.plan.logical import (
     ANSWER,
@@ -26,14 +26,6 @@ CALL_NAMES = {"AiIf": "ai_if", "AiScore": "ai_score", "AiClassify": "ai_classify
 _LONGEST = 70
 
 
-def explain(written: Node, planned: Node | None = None) -> str:
-    """The query as written and, where given, as planned."""
-    parts = ["As written", *_numbered(written)]
-    if planned is not None:
-        parts += ["", "As planned", *_numbered(planned)]
-    return "\n".join(parts)
-
-
 def describe_call(call: AiCall) -> str:
     """A call in short: `ai_if("Is {review} positive?")`."""
     names = tuple(f"{{{name}}}" for name in call.columns)
@@ -46,21 +38,33 @@ def describe_call(call: AiCall) -> str:
     return f'{CALL_NAMES[call.kind]}("{asked if len(asked) <= _LONGEST else asked[: _LONGEST - 1] + "…"}"{shown})'
 
 
-def _numbered(plan: Node) -> Iterator[str]:
-    for number, lines in enumerate(_steps(plan), start=1):
+Notes = Callable[[Node], list[str]]
+"""Lines that are added to what a step's own words say."""
+
+
+def nothing_to_add(node: Node) -> list[str]:
+    """No further line."""
+    return []
+
+
+def numbered(plan: Node, notes: Notes = nothing_to_add) -> Iterator[str]:
+    """The plan's steps in order, numbered."""
+    for number, lines in enumerate(steps(plan, notes), start=1):
         yield f"{number:3d}. {lines[0]}"
         yield from (f"     {line}" for line in lines[1:])
 
 
-def _steps(node: Node) -> list[list[str]]:
+def steps(node: Node, notes: Notes = nothing_to_add) -> list[list[str]]:
     """The steps below the node and its own, each as lines."""
     if isinstance(node, Join):
-        right = [f"{number}. {lines[0]}" for number, lines in enumerate(_steps(node.right), start=1)]
-        return [*_steps(node.left), [f"{node.text}, with", *(f"  {line}" for line in right)]]
+        right = [f"{number}. {lines[0]}" for number, lines in enumerate(steps(node.right, notes), start=1)]
+        own = [f"{node.text}, with", *(f"  {line}" for line in right)]
+        return [*steps(node.left, notes), [*own, *(f"  {line}" for line in notes(node))]]
     if isinstance(node, AskPairs):
-        return [*_steps(node.left), _pair_words(node)]
-    below = [step for each in inputs(node) for step in _steps(each)]
-    return [*below, _words(node)]
+        own = [*_pair_words(node), *(f"  {line}" for line in notes(node)), *_right_side(node, notes)]
+        return [*steps(node.left, notes), own]
+    below = [step for each in inputs(node) for step in steps(each, notes)]
+    return [*below, [*_words(node), *(f"  {line}" for line in notes(node))]]
 
 
 def _words(node: Node) -> list[str]:
@@ -122,9 +126,12 @@ def _pair_words(node: AskPairs) -> list[str]:
         early = ", until the first TRUE" if node.how in ("semi", "anti") and node.anchor == "left" else ""
         later = ", and after them for what is asked next" if node.retain else ""
         lines.append(f"  {stays}{early}{later}")
-    right = [(number, step) for number, step in enumerate(_steps(node.right), start=1)]
-    lines.append("  right side:")
-    for number, step in right:
+    return lines
+
+
+def _right_side(node: AskPairs, notes: Notes) -> list[str]:
+    lines = ["  right side:"]
+    for number, step in enumerate(steps(node.right, notes), start=1):
         lines += [f"    {number}. {step[0]}", *(f"       {line}" for line in step[1:])]
     return lines
 

@@ -1,0 +1,163 @@
+"""How many rows a plan's node gives, and how long its columns' texts are: propagated from the sources' figures.
+
+Joins on keys follow System R (Selinger et al. 1979): `left * right / max(distinct keys)`. Everything is an expected
+value; parts of a predicate are taken as independent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+from quail_frames.optimizer.prices import Prices
+from quail_frames.optimizer.selectivity import pair_share, passing_share
+from quail_frames.optimizer.statistics import ColumnFigures
+from quail_frames.plan.logical import (
+    Ask,
+    AskPairs,
+    CallUse,
+    Expression,
+    Filter,
+    Join,
+    Node,
+    Project,
+    Select,
+    Slice,
+    Source,
+    Step,
+    WithColumns,
+)
+
+GROUPS_SHARE = 0.1
+"""Groups of a `group_by` for each row, where the keys' distinct values are not known."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Expected rows, and what is known of columns; a column that is missing was not looked at."""
+
+    rows: float
+    columns: Mapping[str, ColumnFigures]
+
+    def column(self, name: str) -> ColumnFigures:
+        """Figures of a column, assumed where nobody has looked."""
+        return self.columns.get(name, ColumnFigures())
+
+
+def table_of(node: Node, prices: Prices) -> Table:
+    """Expected rows and columns of a node."""
+    if isinstance(node, Source):
+        found = prices.statistics.of(node)
+        return Table(found.rows, found.columns)
+    if isinstance(node, Join | AskPairs):
+        left, right = table_of(node.left, prices), table_of(node.right, prices)
+        columns = {**_named(left, node.left_names), **_named(right, node.right_names)}
+        return Table(_joined_rows(node, left, right, prices), columns)
+    return _of_one(node, table_of(node.input, prices), prices)
+
+
+def _of_one(node: Node, below: Table, prices: Prices) -> Table:
+    if isinstance(node, Filter):
+        return replace(below, rows=below.rows * prod(predicate_share(p, prices) for p in node.predicates))
+    if isinstance(node, Ask):
+        kept = below.rows * kept_share(node, prices)
+        return replace(below, rows=kept if node.limit is None else min(kept, float(node.limit)))
+    if isinstance(node, WithColumns | Select):
+        made = {name: _made(e, below, prices) for e in node.expressions for name in e.names if not e.calls}
+        return replace(below, columns={**below.columns, **made})
+    if isinstance(node, Slice):
+        left = max(0.0, below.rows - max(node.offset, 0)) if node.offset >= 0 else min(below.rows, -node.offset)
+        return replace(below, rows=left if node.length is None else min(left, float(node.length)))
+    assert isinstance(node, Project | Step)
+    return replace(below, rows=_step_rows(node, below)) if isinstance(node, Step) else below
+
+
+def predicate_share(predicate: Expression, prices: Prices) -> float:
+    """Expected share of rows that pass: by its calls, else as sampled."""
+    if predicate.test is not None:
+        return passing_share(predicate.test.condition, predicate.calls)
+    return prices.statistics.share(predicate)
+
+
+def kept_share(ask: Ask, prices: Prices) -> float:
+    """Expected share of its rows that an `Ask` keeps, its predicates taken as independent."""
+    return prod(predicate_share(predicate, prices) for predicate in ask.keep)
+
+
+def text_figures(expression: Expression, table: Table, prices: Prices) -> ColumnFigures:
+    """Tokens of a call's input: those of its column, as sampled, or of all the columns that it reads."""
+    if expression.column is not None:
+        return table.column(expression.column)
+    sampled = prices.statistics.texts.get(expression.key)
+    return sampled if sampled is not None else _together(table.column(name) for name in expression.reads or ())
+
+
+def distinct_inputs(use: CallUse, table: Table, prices: Prices) -> float:
+    """Expected different inputs of a call among a table's rows: equal ones are asked once."""
+    figures = [text_figures(text, table, prices) for text in use.inputs]
+    return distinct_among(figures, table.rows)
+
+
+def distinct_among(figures: Iterable[ColumnFigures], rows: float) -> float:
+    """Different combinations among so many rows; at most the product of what each column has."""
+    product = 1.0
+    for each in figures:
+        product *= rows if each.distinct is None else max(each.distinct, 1.0)
+        if product >= rows:
+            return rows
+    return min(product, rows)
+
+
+def candidate_pairs(node: AskPairs, left: Table, right: Table, prices: Prices) -> float:
+    """Expected pairs that keys and `where` leave to be asked."""
+    pairs = left.rows * right.rows
+    for own, other in node.keys:
+        pairs /= max(_distinct_keys(own, left), _distinct_keys(other, right), 1.0)
+    return pairs * prod(prices.statistics.share(predicate) for predicate in node.where)
+
+
+def _distinct_keys(key: Expression, table: Table) -> float:
+    """Different values of a key; without figures it is taken for a key of its table."""
+    figures = table.columns.get(key.column) if key.column is not None else None
+    return table.rows if figures is None or figures.distinct is None else min(figures.distinct, table.rows)
+
+
+def _joined_rows(node: Join | AskPairs, left: Table, right: Table, prices: Prices) -> float:
+    if isinstance(node, AskPairs):
+        share = pair_share(node.call)
+        pairs = candidate_pairs(node, left, right, prices)
+        each = pairs / left.rows if left.rows else 0.0
+        alone = (1 - share) ** each
+        found = {"inner": pairs * share, "left": pairs * share + left.rows * alone}
+        return found.get(node.how, left.rows * (alone if node.how == "anti" else 1 - alone))
+    if node.how == "cross":
+        return left.rows * right.rows
+    if node.how in ("semi", "anti"):
+        return left.rows * 0.5
+    return {"left": left.rows, "right": right.rows}.get(node.how, max(left.rows, right.rows))
+
+
+def _named(table: Table, names: tuple[tuple[str, str], ...]) -> dict[str, ColumnFigures]:
+    return {after: table.columns[name] for name, after in names if name in table.columns}
+
+
+def _made(expression: Expression, below: Table, prices: Prices) -> ColumnFigures:
+    """Figures of a column that an expression makes; how many of its values differ is not known."""
+    return text_figures(expression, below, prices)
+
+
+def _together(columns: Iterable[ColumnFigures]) -> ColumnFigures:
+    known = list(columns)
+    return ColumnFigures(sum(each.mean_tokens for each in known)) if known else ColumnFigures()
+
+
+def _step_rows(step: Step, below: Table) -> float:
+    if step.name == "group_by":
+        keys = [e.column for e in step.expressions[: (step.detail or {}).get("keys", 0)]]
+        if keys and all(key is not None and below.column(key).distinct is not None for key in keys):
+            return distinct_among([below.column(key) for key in keys if key is not None], below.rows)
+        return max(1.0, below.rows * GROUPS_SHARE)
+    if step.name == "unique" and step.reads and all(name in below.columns for name in step.reads):
+        return distinct_among([below.columns[name] for name in step.reads], below.rows)
+    return below.rows
