@@ -22,6 +22,7 @@ SHOWN_ORDERS = 4
 """Orders of questions that are shown: the cheapest ones, and the one that the query was written in."""
 QUESTION_FIRST_FROM = 128
 """Own tokens from which `layout="auto"` puts the question first (DESIGN: prompt layout)."""
+NAMED = "named by the query"
 _BY_THE_MODEL = "auto: by the call and the model alone"
 
 
@@ -91,7 +92,7 @@ def _layout(call: PricedCall, name: str, asked: float, prices: Prices) -> Iterat
     own = figures.own_tokens
     text = max(1.0, call.context + call.suffix - own)
     choice = layout_cost(prices.target, text, asked, [own - figures.document], figures.document, figures.document)
-    because = "named by the query"
+    because = NAMED
     if spec.layout == "auto":
         words = "reach" if figures.question_first else "stay below"
         because = f"its own {own:,.0f} tokens {words} {QUESTION_FIRST_FROM} ({_BY_THE_MODEL})"
@@ -114,7 +115,7 @@ def _scoring(call: PricedCall, name: str, asked: float, prices: Prices) -> Itera
         labels.letters,
         decision=call.figures.answer if call.figures.scoring == "decision_choice" else None,
     )
-    because = "named by the query"
+    because = NAMED
     if spec.scoring in ("auto", "by_cost"):
         because = f"it adds the fewest FLOPs to a document's prompt ({_BY_THE_MODEL})"
     if spec.scoring != call.figures.scoring == "decision_choice":
@@ -164,7 +165,8 @@ def _retention(rows: float, tokens: float, prices: Prices) -> Choice:
 
 def _taken(choice: Choice, name: str, because: str) -> Choice:
     """The choice with what the plan takes; a reason is given where the price alone does not say it."""
-    return choice if choice.chosen == name and because == "" else replace(choice, taken=name, because=because)
+    by_price = choice.chosen == name and because == NAMED
+    return replace(choice, taken=name, because="" if by_price else because)
 
 
 def _sorted(alternatives: Sequence[Alternative]) -> tuple[Alternative, ...]:

@@ -92,7 +92,7 @@ def call_tokens(call: AiCall) -> float:
 
 @lru_cache(maxsize=1024)
 def assumed_figures(call: AiCall, anchors: tuple[int, ...] = ()) -> CallFigures:
-    """A call's figures guessed from its words, document first."""
+    """A call's figures guessed from its words, document first unless the call says otherwise."""
     slots = call.template.inputs or (0,)
     partners = tuple(slot for slot in slots if slot not in anchors) if anchors else ()
     own = call_tokens(call) - INSTRUCTION_TOKENS
@@ -100,8 +100,12 @@ def assumed_figures(call: AiCall, anchors: tuple[int, ...] = ()) -> CallFigures:
     if isinstance(call, AiClassify):
         named = call.scoring if call.scoring not in ("auto", "by_cost") else "letters"
         scoring, answer = named, letter_figures(max(len(call.labels), 1))
+    if call.layout == "question_first":
+        words = INSTRUCTION_TOKENS + own - CUE_TOKENS
+        around = HEADING_TOKENS * len(slots) + CUE_TOKENS
+        return CallFigures("question_first", scoring, 0.0, words, around, (), slots, answer, call.identity)
     return CallFigures(
-        layout="document_first" if call.layout in ("auto", "by_cost") else call.layout,
+        layout="document_first",
         scoring=scoring,
         document=HEADING_TOKENS * len(anchors or slots),
         instruction=INSTRUCTION_TOKENS if not anchors else INSTRUCTION_TOKENS + own - CUE_TOKENS + HEADING_TOKENS,

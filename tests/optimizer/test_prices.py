@@ -14,9 +14,11 @@ from quail_frames.optimizer.chain import chain_price
 from quail_frames.optimizer.flow import flow_of
 from quail_frames.optimizer.orders import call_orders
 from quail_frames.optimizer.prices import Prices
+from quail_frames.optimizer.rules.choose_by_cost import choose_by_cost
 from quail_frames.optimizer.rules.order_calls import order_calls
 from quail_frames.optimizer.statistics import ColumnFigures, SourceFigures, Statistics
 from quail_frames.optimizer.tables import table_of
+from quail_frames.plan.calls import AiClassify
 from quail_frames.plan.conditions import And, Answer, Condition, Not, Or
 from quail_frames.plan.logical import Ask, CallUse, Expression, Filter, Slice, Source, Test
 from tests.optimizer.plans import SOURCE, expr, keeps, question, sort
@@ -163,3 +165,19 @@ def test_rows_follow_filters_limits_and_distinct_texts() -> None:
     few = replace(ask, limit=3)
     price = chain_price(few, [use.column for use in few.calls], table_of(kept, prices), prices)
     assert price.total_asks == pytest.approx(30)  # three of ten in a hundred
+
+
+def test_by_cost_takes_what_makes_the_chain_cheapest() -> None:
+    short = known(a=ColumnFigures(8.0))
+    long = known(a=ColumnFigures(2000.0))
+    few = ("yes", "no", "perhaps")
+    for prices, layout in ((short, "question_first"), (long, "document_first")):
+        use = question("label it", kind=AiClassify, labels=few, layout="by_cost", scoring="by_cost")
+        other = question("q")
+        chosen = choose_by_cost(Ask(REVIEWS, keep=(keeps(other),), answers=(use,)), prices)
+        assert isinstance(chosen, Ask)
+        (call,) = [each.call for each in chosen.answers]
+        assert isinstance(call, AiClassify)
+        assert (chosen.answers[0].column, chosen.keep) == (use.column, (keeps(other),))
+        assert call.scoring in ("letters", "trie_decode", "trie_tree")
+        assert call.layout == layout

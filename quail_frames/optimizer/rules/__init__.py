@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from quail_frames.optimizer.prices import Prices
+from quail_frames.optimizer.rules.choose_by_cost import choose_by_cost
 from quail_frames.optimizer.rules.decide_by_answers import decide_by_answers
 from quail_frames.optimizer.rules.keep_resident import keep_resident
 from quail_frames.optimizer.rules.merge_asks import merge_asks
@@ -31,13 +32,14 @@ RULES: tuple[Rule, ...] = (
     share_calls,
     stop_early,
     prune_columns,
+    choose_by_cost,
     order_calls,
     share_anchors,
     keep_resident,
 )
 
 
-PRICED: frozenset[Rule] = frozenset({order_calls})
+PRICED: frozenset[Rule] = frozenset({choose_by_cost, order_calls})
 """Rules that decide by prices: they are called with the plan and the `Prices`."""
 
 
