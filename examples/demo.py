@@ -38,7 +38,7 @@ def main(rows: int = 30) -> None:
     lazy = query(reviews)
 
     heading("The plan, before anything is asked")
-    print(lazy.explain())
+    print(lazy.explain(numbers=False))
 
     heading("Running")
     qf.default_engine()  # loads the model; fetches it (93 MB) when it is not in the cache yet

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from quail_frames.optimizer.estimate import PlanEstimate
-from quail_frames.optimizer.explain.numbers import count, duration
+from quail_frames.optimizer.explain.numbers import count, duration, money
 from quail_frames.optimizer.explain.words import steps
 from quail_frames.plan.logical import Ask, AskPairs
 
@@ -81,7 +81,7 @@ class Estimate:
         """A small table for people."""
         head = f"{self.model} on {self.device}: about {duration(self.seconds)}"
         if self.dollars is not None:
-            head += f", {self.dollars:,.2f} at {self.price_per_hour:,.2f} an hour"
+            head += f", {money(self.dollars)} at {self.price_per_hour:,.2f} an hour"
         lines = [head, f"  {count(self.asks)} asks, {count(self.tokens)} tokens, {count(self.rows)} rows in the result"]
         for number, step in enumerate(self.steps, start=1):
             rows = f"{count(step.rows_in)} -> {count(step.rows)} rows"

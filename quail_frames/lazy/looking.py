@@ -17,7 +17,7 @@ from quail_frames.optimizer.estimate import PlanEstimate, estimate_plan
 from quail_frames.optimizer.explain import PlanGraph, explain, explanation, plan_graph
 from quail_frames.optimizer.explain.text import step_lines
 from quail_frames.optimizer.explain.words import steps
-from quail_frames.plan.logical import Node
+from quail_frames.plan.logical import Join, Node
 from quail_frames.runtime.report import RunReport
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Looking:
     def estimate(
         self,
         *,
-        device: str | Device = "local",
+        device: str | Device | None = None,
         model: str | ModelShape | Mapping[str, Any] | Path | None = None,
         price_per_hour: float | None = None,
     ) -> Estimate:
@@ -89,7 +89,8 @@ class Looking:
         ----------
         device
             A published profile (`h100-sxm`, `h200`, `b200`, `a100-80`, `l40s`, `rtx-4090`, `m2-max`, ...), `local`
-            for this machine (measured once, two seconds), or a `quail_frames.cost.devices.Device`.
+            for this machine's CPU (measured once, two seconds), or a `quail_frames.cost.devices.Device`; None: the
+            engine's, or `local` where a model is named.
         model
             A known model (`qwen3-4b-fp8`, `Qwen/Qwen3-8B`, `llama-3.1-8b`, ...), a shape, or the content or path of a
             `config.json`; None: the engine's.
@@ -114,8 +115,11 @@ class Looking:
         >>> found.asks, found.dollars is None
         (1.0, True)
         """
-        shape = place_of(self._engine).target.shape if model is None else _shape(model)
-        place = place_named(shape, device, price_per_hour)
+        if device is None and model is None:
+            place = place_of(self._engine, measure=True).at(price_per_hour)
+        else:
+            shape = place_of(self._engine).target.shape if model is None else _shape(model)
+            place = place_named(shape, device or "local").at(price_per_hour)
         return Estimate.of(self._estimated(prices_of(self._plan, place)))
 
     def show_graph(self, *, optimized: bool = True, **options: Any) -> PlanGraph:
@@ -134,8 +138,8 @@ class Looking:
         found = {id(step.node): step for step in estimate.steps}
 
         def lines(node: Node) -> list[str]:
-            own = steps(node)[-1]
-            own = own[: own.index("  right side:")] if "  right side:" in own else own
+            own = steps(node)[-1][:1] if isinstance(node, Join) else steps(node)[-1]
+            own = own[: own.index("  right side:")] if "  right side:" in own else own  # it has boxes of its own
             return [*own, *step_lines(found[id(node)])]
 
         return plan_graph(estimate.root.node, lines, explain(self._plan, estimate.root.node, estimate))

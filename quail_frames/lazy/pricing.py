@@ -63,6 +63,13 @@ class Place:
     attention: str = "tree"
     share_from: int = 1
 
+    def at(self, price_per_hour: float | None) -> Place:
+        """The same place at a price; its own, if it has one, where None is given."""
+        if price_per_hour is None:
+            return self
+        where = replace(self.target.device, price_per_hour=price_per_hour)
+        return replace(self, target=replace(self.target, device=where))
+
 
 def prices_of(plan: Node, place: Place) -> Prices:
     """Prices of a plan as written at a place."""
@@ -107,7 +114,7 @@ def place_of(engine: Runner | None, measure: bool = False) -> Place:
     )
 
 
-def place_named(model: str | ModelShape, where: str | Device, price_per_hour: float | None = None) -> Place:
+def place_named(model: str | ModelShape, where: str | Device) -> Place:
     """A model by name or shape on a device by name or profile; no model is loaded.
 
     Raises
@@ -119,8 +126,6 @@ def place_named(model: str | ModelShape, where: str | Device, price_per_hour: fl
     """
     sizes = model if isinstance(model, ModelShape) else shape(model)
     found = where if isinstance(where, Device) else local_device(sizes) if where == "local" else device(where)
-    if price_per_hour is not None:
-        found = replace(found, price_per_hour=price_per_hour)
     return _approximate(Target.of(sizes, found), None, ())
 
 

@@ -106,7 +106,7 @@ def _profile(
     target = estimate.prices.target
     whole = max(estimate.prices.target.budgets.tokens, 1)
     # On a machine that nobody has measured there is no speed of light to compare with.
-    known = target.device is not ORDINARY_CPU
+    known = target.device.name != ORDINARY_CPU.name
     batches = min(1.0, report.fresh_tokens / whole)
     least = roofline(report.work, target.shape, target.device, batches).seconds if known else 0.0
     calls = []

@@ -7,13 +7,14 @@ words come first pays them once for the column and the document for every row.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from quail_frames.cost.work import NOTHING, Work, asks, label_scoring, prefill
 from quail_frames.optimizer.flow import Flow, flow_of
 from quail_frames.optimizer.prices import CallFigures, Prices
 from quail_frames.optimizer.selectivity import passing_share
 from quail_frames.optimizer.tables import Table, distinct_inputs, text_figures
+from quail_frames.plan.calls import AiCall
 from quail_frames.plan.conditions import Mask, leaves_of
 from quail_frames.plan.logical import Ask, CallUse
 
@@ -58,6 +59,8 @@ class ChainPrice:
     """Rows that are read: all, or as many as the limit needs."""
     shares: Mapping[str, float]
     """For each tested call, by its answer column, the share of its own tests that are TRUE."""
+    resident: frozenset[Hashable] = frozenset()
+    """Documents that were in memory before."""
 
     @property
     def total_asks(self) -> float:
@@ -138,7 +141,7 @@ def price_in_order(
         loaded = min(calls[most].inputs, rows) * flow.reached(readers)
         documents += loaded
         work += NOTHING if document in resident else calls[most].load * loaded
-    return ChainPrice(calls, counts, documents, work, flow, rows, _shares(ask))
+    return ChainPrice(calls, counts, documents, work, flow, rows, _shares(ask), frozenset(resident))
 
 
 def _shares(ask: Ask) -> dict[str, float]:
@@ -156,3 +159,14 @@ def _shares(ask: Ask) -> dict[str, float]:
 def _rows_needed(ask: Ask, rows: float, kept: float) -> float:
     """Rows that are read until the chain's limit is reached."""
     return rows if ask.limit is None or kept <= 0 else min(rows, ask.limit / kept)
+
+
+def with_call(ask: Ask, use: CallUse, call: AiCall) -> Ask:
+    """The chain with another way of asking one of its calls; its answer column stays."""
+    asked = replace(use, call=call)
+
+    def renewed(uses: tuple[CallUse, ...]) -> tuple[CallUse, ...]:
+        return tuple(asked if each.column == use.column else each for each in uses)
+
+    keep = tuple(replace(predicate, calls=renewed(predicate.calls)) for predicate in ask.keep)
+    return replace(ask, keep=keep, answers=renewed(ask.answers))

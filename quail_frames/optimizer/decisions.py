@@ -8,18 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from quail_frames.cost.choices import Alternative, Choice, attention_path_cost, layout_cost, scoring_cost
+from quail_frames.cost.choices import Alternative, Choice, attention_path_cost, scoring_cost
 from quail_frames.cost.work import NOTHING, prefill
-from quail_frames.optimizer.chain import ChainPrice, PricedCall, price_in_order
+from quail_frames.errors import CallError
+from quail_frames.optimizer.chain import ChainPrice, PricedCall, price_in_order, priced_calls, with_call
 from quail_frames.optimizer.orders import call_orders
 from quail_frames.optimizer.pairs import PairsPrice, anchor_choice
 from quail_frames.optimizer.prices import Prices
 from quail_frames.optimizer.tables import Table
-from quail_frames.plan.calls import AiClassify
+from quail_frames.plan.calls import AiClassify, Layout
 from quail_frames.plan.logical import Ask, AskPairs, Node, walk
 
 SHOWN_ORDERS = 4
 """Orders of questions that are shown: the cheapest ones, and the one that the query was written in."""
+LAYOUTS_TO_CHOOSE: tuple[Layout, ...] = ("document_first", "question_first")
 QUESTION_FIRST_FROM = 128
 """Own tokens from which `layout="auto"` puts the question first (DESIGN: prompt layout)."""
 NAMED = "named by the query"
@@ -30,9 +32,12 @@ def chain_decisions(ask: Ask, price: ChainPrice, table: Table, prices: Prices) -
     """Order, layout, label scoring, prefix sharing and retention of a chain."""
     found = [*_order(ask, price, table, prices)]
     letters = _letters(ask)
-    for call, asked in zip(price.calls, price.asks, strict=True):
+    asked = {call.use.column: asks for call, asks in zip(price.calls, price.asks, strict=True)}
+    for call in sorted(price.calls, key=lambda call: letters[call.use.column]):
         name = f" of {letters[call.use.column]})" if len(price.calls) > 1 else ""
-        found += [*_layout(call, name, asked, prices), *_scoring(call, name, asked, prices)]
+        if asked[call.use.column]:
+            found += _layout(ask, call, name, price, table, prices)
+            found += _scoring(call, name, asked[call.use.column], prices)
     found += _sharing(price, table, prices)
     if ask.retain:
         found.append(_retention(price.rows * price.flow.kept, max(c.context for c in price.calls), prices))
@@ -66,7 +71,7 @@ def _order(ask: Ask, price: ChainPrice, table: Table, prices: Prices) -> Iterato
     letters = _letters(ask)
     alternatives = []
     for order in dict.fromkeys([chosen, *best, as_written]):
-        work = price_in_order(ask, price.calls, order, table, prices).work
+        work = price_in_order(ask, price.calls, order, table, prices, price.resident).work
         name = ", ".join(letters[column] for column in order)
         name += " (as written)" if order == as_written else ""
         alternatives.append(Alternative(name, work, prices.target.price(work)))
@@ -84,24 +89,34 @@ def _letters(ask: Ask) -> dict[str, str]:
     return {column: chr(97 + at) if at < 26 else f"q{at}" for at, column in enumerate(order)}
 
 
-def _layout(call: PricedCall, name: str, asked: float, prices: Prices) -> Iterator[Choice]:
-    """Document or question first, of a call about one text."""
-    figures, spec = call.figures, call.use.call
-    if len(spec.columns) > 1 or not asked:
+def _layout(ask: Ask, call: PricedCall, name: str, price: ChainPrice, table: Table, prices: Prices) -> Iterator[Choice]:
+    """Document or question first, of a call about one text; the whole chain is priced both ways."""
+    spec, taken = call.use.call, call.figures.layout
+    if len(spec.columns) > 1 or ask.anchors:
         return
-    own = figures.own_tokens
-    text = max(1.0, call.context + call.suffix - own)
-    choice = layout_cost(prices.target, text, asked, [own - figures.document], figures.document, figures.document)
-    because = NAMED
-    if spec.layout == "auto":
-        words = "reach" if figures.question_first else "stay below"
-        because = f"its own {own:,.0f} tokens {words} {QUESTION_FIRST_FROM} ({_BY_THE_MODEL})"
-    yield _taken(replace(choice, decision=f"layout{name}"), figures.layout, because)
+    order = ask.order or tuple(use.column for use in ask.calls)
+    alternatives = []
+    for layout in LAYOUTS_TO_CHOOSE:
+        try:
+            way = with_call(ask, call.use, replace(spec, layout=layout))
+            calls = price.calls if layout == taken else priced_calls(way, table, prices)
+            work = price_in_order(way, calls, order, table, prices, price.resident).work
+            alternatives.append(Alternative(layout, work, prices.target.price(work)))
+        except CallError as error:
+            alternatives.append(Alternative(layout, refused=str(error)))
+    words = "reach" if taken == "question_first" else "stay below"
+    because = f"its own {call.figures.own_tokens:,.0f} tokens {words} {QUESTION_FIRST_FROM} ({_BY_THE_MODEL})"
+    formula = (
+        "all questions of this step with this one asked so. Document first: each document once for all its questions, "
+        "the question for every row; question first: the question once, the document again for every row"
+    )
+    choice = Choice(f"layout{name}", _sorted(alternatives), formula)
+    yield _taken(choice, taken, because if spec.layout == "auto" else NAMED)
 
 
 def _scoring(call: PricedCall, name: str, asked: float, prices: Prices) -> Iterator[Choice]:
     spec, labels = call.use.call, call.figures.labels
-    if not isinstance(spec, AiClassify) or labels is None or not asked:
+    if not isinstance(spec, AiClassify) or labels is None:
         return
     choice = scoring_cost(
         prices.target,

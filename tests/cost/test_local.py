@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from quail_frames.cost.choices import Target
-from quail_frames.cost.local import cpu_model, local_device, machine_memory, measured
+from quail_frames.cost.local import cpu_model, kept_device, local_device, machine_memory, measured
 from quail_frames.cost.shapes import shape
 from quail_frames.cost.work import prefill
 
@@ -29,6 +29,13 @@ def test_peaks_are_measured_once_and_kept(tmp_path: Path) -> None:
     kept.write_text(json.dumps({**written, "flops": 1.0}))
     assert measured(SMALL, folder=tmp_path).flops == 1.0
     assert measured(SMALL, folder=tmp_path, fresh=True).flops > 1e9
+
+
+def test_what_was_measured_before_is_found_without_measuring(tmp_path: Path) -> None:
+    assert kept_device(SMALL, tmp_path) is None
+    measured(SMALL, folder=tmp_path)
+    assert kept_device(SMALL, tmp_path) == local_device(SMALL, folder=tmp_path)
+    assert kept_device(shape("qwen3-0.6b"), tmp_path) is None
 
 
 def test_the_local_device_prices_a_plan(tmp_path: Path) -> None:

@@ -129,6 +129,8 @@ def test_estimates_for_other_models_load_nothing_and_say_what_is_unknown() -> No
     config = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 128}
     assert query().estimate(device="l40s", model={**config, "vocab_size": 1000}).model == "model"
     assert "llama-3.1-8b on rtx-4090: about" in repr(found)
+    here = query().estimate(price_per_hour=1.0)
+    assert here.device == "ordinary-cpu" and here.dollars == pytest.approx(here.seconds / 3600)
     with pytest.raises(ModelError, match="did you mean"):
         query().estimate(device="h100-sxm", model="qwen3-5b")
     with pytest.raises(PlanError, match="does not fit on rtx-4090"):
@@ -164,3 +166,12 @@ def test_a_profile_on_a_simulated_device_runs_at_its_speed_of_light() -> None:
     (ask,) = [step for step in profile.steps if step.calls]
     assert ask.slowdown is not None and 0.95 < ask.slowdown < 60
     assert estimate["priced_by"]["device"]["name"] == "h100-sxm"
+
+
+def test_texts_that_start_alike_are_expected_to_share_their_start() -> None:
+    start = "Terms of service. The following clauses hold for all orders placed on this site and are agreed to. " * 4
+    letters = pl.DataFrame({"letter": [f"{start} Order {n} was late." for n in range(100)]})
+    text = qf.lazy(letters).ai_filter("Is {letter} angry?").explain()
+    sharing = text.split("prefix sharing across rows: ")[1]
+    assert sharing.startswith("shared") and "  separate  " in sharing
+    assert "prefix sharing" not in qf.lazy(REVIEWS).ai_filter("Is {review} long?").explain()

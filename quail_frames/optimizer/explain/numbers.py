@@ -27,6 +27,21 @@ def duration(seconds: float) -> str:
     return f"{seconds:,.0f} s ({seconds / 3600:,.1f} h)"
 
 
+def money(value: float) -> str:
+    """An amount, with enough digits to see it.
+
+    >>> money(12.345), money(0.0000518)
+    ('12.35', '0.000052')
+    """
+    return f"{value:,.2f}" if value >= 0.095 or value == 0 else f"{value:.{_leading_zeros(value) + 2}f}"
+
+
+def _leading_zeros(value: float) -> int:
+    """Zeros behind the point, before the first other digit."""
+    digits = f"{value:.8f}"[2:]
+    return len(digits) - len(digits.lstrip("0"))
+
+
 def priced(alternative: Alternative) -> str:
     """An alternative's price, or why it is not possible."""
     if alternative.refused is not None:

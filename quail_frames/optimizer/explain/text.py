@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from quail_frames.cost.choices import Choice
 from quail_frames.optimizer.estimate import PlanEstimate, StepEstimate
-from quail_frames.optimizer.explain.numbers import count, duration, priced, target_lines
+from quail_frames.optimizer.explain.numbers import count, duration, money, priced, target_lines
 from quail_frames.optimizer.explain.words import numbered
 from quail_frames.optimizer.statistics import SourceFigures
 from quail_frames.plan.logical import Ask, AskPairs, Node, Source, columns
@@ -55,7 +55,7 @@ def _numbers(step: StepEstimate) -> str:
 
 def _totals(estimate: PlanEstimate) -> Iterator[str]:
     cost = estimate.cost
-    price = "" if cost is None else f", {cost:,.2f} at {estimate.prices.target.device.price_per_hour:,.2f} an hour"
+    price = "" if cost is None else f", {money(cost)} at {estimate.prices.target.device.price_per_hour:,.2f} an hour"
     yield (
         f"In all about {count(estimate.asks)} asks, {count(estimate.work.new_tokens)} tokens, "
         f"{duration(estimate.seconds)} (speed of light {duration(estimate.least_seconds)}){price}"
@@ -63,11 +63,14 @@ def _totals(estimate: PlanEstimate) -> Iterator[str]:
 
 
 def _decisions(estimate: PlanEstimate) -> Iterator[str]:
-    numbers = step_numbers(estimate.root.node)
+    numbers, explained = step_numbers(estimate.root.node), set[str]()
     for step in estimate.steps:
         for choice in step.decisions:
             yield ""
             yield from _choice(numbers.get(id(step.node), "right side"), choice)
+            if choice.formula not in explained:
+                explained.add(choice.formula)
+                yield f"  price: {choice.formula}"
             if choice.decision == "order of questions":
                 yield from _shares(step)
 
@@ -80,8 +83,6 @@ def _choice(number: str, choice: Choice) -> Iterator[str]:
         yield f"  {each.name:<{width}}  {priced(each)}{mark}"
     if choice.because:
         yield f"  because {choice.because}"
-    if choice.formula:
-        yield f"  price: {choice.formula}"
 
 
 def _shares(step: StepEstimate) -> Iterator[str]:

@@ -12,11 +12,11 @@ from dataclasses import replace
 from itertools import product
 
 from quail_frames.errors import CallError
-from quail_frames.optimizer.chain import chain_price
+from quail_frames.optimizer.chain import chain_price, with_call
 from quail_frames.optimizer.prices import Prices
 from quail_frames.optimizer.tables import Table, table_of
 from quail_frames.plan.calls import AiCall, AiClassify, Layout, Scoring
-from quail_frames.plan.logical import Ask, CallUse, Expression, Node, rewrite
+from quail_frames.plan.logical import Ask, Node, rewrite
 
 _LAYOUTS: tuple[Layout, ...] = ("document_first", "question_first")
 _SCORINGS: tuple[Scoring, ...] = ("trie_decode", "trie_tree", "letters")
@@ -34,7 +34,7 @@ def _chosen(ask: Ask, prices: Prices) -> Ask:
     table = table_of(ask.input, prices)
     for use in ask.calls:
         if _is_open(use.call):
-            ways = [_with_call(ask, use, call) for call in _ways(use.call)]
+            ways = [with_call(ask, use, call) for call in _ways(use.call)]
             ask = min(ways, key=lambda way: _seconds(way, table, prices))
     return ask
 
@@ -53,19 +53,6 @@ def _ways(call: AiCall) -> Iterator[AiCall]:
     scorings = _SCORINGS if call.scoring == "by_cost" else (call.scoring,)
     for layout, scoring in product(layouts, scorings):
         yield replace(call, layout=layout, scoring=scoring)
-
-
-def _with_call(ask: Ask, use: CallUse, call: AiCall) -> Ask:
-    """The chain with another way of asking one of its calls; its answer column stays."""
-    asked = replace(use, call=call)
-
-    def renewed(uses: tuple[CallUse, ...]) -> tuple[CallUse, ...]:
-        return tuple(asked if each.column == use.column else each for each in uses)
-
-    def predicate(expression: Expression) -> Expression:
-        return replace(expression, calls=renewed(expression.calls))
-
-    return replace(ask, keep=tuple(map(predicate, ask.keep)), answers=renewed(ask.answers))
 
 
 def _seconds(ask: Ask, table: Table, prices: Prices) -> float:
