@@ -65,7 +65,7 @@ def run(options: Namespace) -> tuple[list[Figures], Size]:
     torch.set_num_threads(options.threads)
     size = size_of(options)
     with open_engine(options.device, size.base, options.model, options.dtype) as engine:
-        bench = Bench(engine, Recorder.on(engine), here(options, engine._shape), device("h100-sxm"))
+        bench = Bench(engine, Recorder.on(engine), here(options, engine.shape), device("h100-sxm"))
         found = []
         for query in chosen(options.only):
             found.append(measure(bench, query, size, options.front))

@@ -83,7 +83,7 @@ class Bench:
     @property
     def shape(self) -> ModelShape:
         """Of the engine's model."""
-        return self.engine._shape
+        return self.engine.shape
 
 
 def planned(query: Query, front: Front, frames: Frames) -> qf.LazyFrame:

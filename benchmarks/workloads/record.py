@@ -152,7 +152,7 @@ class Recorder:
             return run_operator(Watched(operator, recorder.prompts, engine.max_length), source, report)
 
         def counted(batch: Batch) -> list[Float32]:
-            recorder.work += batch_work(batch, engine._shape.vocabulary)
+            recorder.work += batch_work(batch, engine.shape.vocabulary)
             recorder.batches += 1
             return run_batch(batch)
 

@@ -38,7 +38,7 @@ TOKENISED = 48
 """Sampled texts of a column that are tokenised; the others count by their bytes."""
 TOKENISED_BYTES = 2000
 """Bytes of a text that are tokenised at most."""
-_NOT_AT_A_GLANCE = re.compile(r"python|\b(AGGREGATE|JOIN|SORT|UNIQUE)\b", re.IGNORECASE)
+_NOT_AT_A_GLANCE = re.compile(r"python|\.map_\w+\(|\b(AGGREGATE|JOIN|SORT|UNIQUE)\b", re.IGNORECASE)
 _FROM_FILE = re.compile(r"\b(PARQUET|CSV|NDJSON|IPC) SCAN\b", re.IGNORECASE)
 _COUNTED = re.compile(r"^(DF \[|PARQUET SCAN|IPC SCAN)", re.IGNORECASE)
 
