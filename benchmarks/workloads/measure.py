@@ -17,6 +17,7 @@ from benchmarks.workloads.record import Recorder
 from quail_frames.cost.devices import Device
 from quail_frames.cost.roofline import roofline
 from quail_frames.cost.shapes import ModelShape
+from quail_frames.plan.selectivity import SEEN
 from quail_frames.runtime.engine import Engine
 from quail_frames.runtime.report import RunReport
 
@@ -94,7 +95,8 @@ def planned(query: Query, front: Front, frames: Frames) -> qf.LazyFrame:
 
 
 def run_query(bench: Bench, query: Query, front: Front, frames: Frames) -> Run:
-    """Run it through one front end."""
+    """Run it through one front end, with nothing remembered of earlier runs."""
+    SEEN.forget()
     bench.recorder.take()
     report = RunReport()
     lazy = planned(query, front, frames)

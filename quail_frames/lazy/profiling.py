@@ -14,9 +14,10 @@ from quail_frames.lazy.engines import Runner
 from quail_frames.lazy.execute import Run, run_plan
 from quail_frames.optimizer.estimate import PlanEstimate, StepEstimate
 from quail_frames.optimizer.explain.numbers import count, duration
-from quail_frames.optimizer.explain.words import describe_call, numbered, steps
+from quail_frames.optimizer.explain.words import numbered, steps
+from quail_frames.plan.calls import describe_call
 from quail_frames.plan.logical import Node
-from quail_frames.runtime.report import RunReport
+from quail_frames.runtime.report import OrderChange, RunReport
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class StepProfile:
     regret_tokens: int = 0
     seconds: float = 0.0
     speed_of_light: float = 0.0
+    order_changes: tuple[OrderChange, ...] = ()
 
     @property
     def slowdown(self) -> float | None:
@@ -127,6 +129,7 @@ def _profile(
         report.regret_tokens,
         report.device_seconds,
         least,
+        report.order_changes,
     )
 
 
@@ -147,6 +150,7 @@ def _lines(profiles: dict[int, StepProfile], node: Node) -> list[str]:
         passed = "" if call.passed is None else f", {call.passed:.0%} TRUE"
         expected = "" if call.expected is None or call.passed is None else f" ({call.expected:.0%} expected)"
         lines.append(f"=> {name}asked {call.asks:,} times{passed}{expected}")
+    lines += [f"=> asked in another order {change}" for change in step.order_changes]
     rows = "" if step.rows_in is None or step.rows is None else f"{step.rows_in:,} rows in, {step.rows:,} out"
     regret = f", {step.regret_tokens:,} computed again" if step.regret_tokens else ""
     tokens = f"{step.fresh_tokens:,} tokens computed{regret}, {step.reused_tokens:,} reused"

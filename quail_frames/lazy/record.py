@@ -29,7 +29,7 @@ from quail_frames.lazy.discovery import (
     tree_of,
 )
 from quail_frames.lazy.inputs import check_columns, check_dtype
-from quail_frames.optimizer.explain import describe_call
+from quail_frames.plan.calls import describe_call
 from quail_frames.plan.logical import CallUse, Expression, Test
 
 _unnamed = count()

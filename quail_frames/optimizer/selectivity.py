@@ -1,4 +1,8 @@
-"""Expected shares of rows that pass, from the users' estimates or what is assumed without them."""
+"""Expected shares of rows that pass, from the users' estimates or what is assumed without them.
+
+What earlier runs saw is left out: anchors, layouts and label scoring follow from these shares, and with them answers.
+The runtime starts from it (`quail_frames.runtime.operators.learning`).
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,9 @@ from collections.abc import Sequence
 from math import prod
 
 from quail_frames.plan.calls import AiCall, AiClassify
-from quail_frames.plan.conditions import And, Answer, Condition, LabelTest, Mask, Not, Or
+from quail_frames.plan.conditions import And, Answer, Condition, Mask, Not, Or
 from quail_frames.plan.logical import CallUse
-
-DEFAULT_SELECTIVITY = 0.2
-"""Of a TRUE/FALSE call about which nothing is known."""
+from quail_frames.plan.selectivity import UNKNOWN_SHARE, estimate
 
 
 def passing_share(condition: Condition, calls: Sequence[CallUse]) -> float:
@@ -21,19 +23,13 @@ def passing_share(condition: Condition, calls: Sequence[CallUse]) -> float:
         shares = [passing_share(term, calls) for term in condition.terms]
         return prod(shares) if isinstance(condition, And) else 1 - prod(1 - share for share in shares)
     if isinstance(condition, Mask):
-        return 0.5
-    call = calls[condition.call].call
-    if call.selectivity is not None:
-        return call.selectivity
-    if isinstance(condition, LabelTest) and isinstance(call, AiClassify):
-        share = len(set(condition.labels) & set(call.labels)) / len(call.labels)
-        return 1 - share if condition.negated else share
-    return DEFAULT_SELECTIVITY if isinstance(condition, Answer) else 0.5
+        return UNKNOWN_SHARE
+    return estimate(calls[condition.call].call, condition, seen=None).share
 
 
 def pair_share(call: AiCall) -> float:
     """Estimated share of pairs answered TRUE."""
-    return DEFAULT_SELECTIVITY if call.selectivity is None else call.selectivity
+    return estimate(call, Answer(0), seen=None).share
 
 
 def selectivity_from(call: AiCall) -> str:

@@ -116,3 +116,19 @@ class AiClassify(AiCall):
 
 
 CALL_KINDS: dict[str, type[AiCall]] = {kind.__name__: kind for kind in (AiIf, AiScore, AiClassify)}
+
+
+_NAMES = {"AiIf": "ai_if", "AiScore": "ai_score", "AiClassify": "ai_classify"}
+_LONGEST = 70
+
+
+def describe_call(call: AiCall) -> str:
+    """A call in short: `ai_if("Is {review} positive?")`."""
+    names = tuple(f"{{{name}}}" for name in call.columns)
+    asked = call.template.render(names) if call.template.inputs else f"{names[0]}: {call.template.render(())}"
+    asked = " ".join(asked.split())
+    labels = call.labels if isinstance(call, AiClassify) else ()
+    shown = f", {list(labels[:4])}{'…' if len(labels) > 4 else ''}" if labels else ""
+    if isinstance(call, AiClassify) and call.scoring != "auto":
+        shown += f", scoring={call.scoring}"
+    return f'{_NAMES[call.kind]}("{asked if len(asked) <= _LONGEST else asked[: _LONGEST - 1] + "…"}"{shown})'

@@ -56,7 +56,7 @@ class ConditionOutput:
 
 @dataclass(frozen=True)
 class Chain:
-    """Calls asked of each row, in `order`, as far as `keep` and `outputs` need them.
+    """Calls asked of each row, at first in `order`, as far as `keep` and `outputs` need them.
 
     A row leaves as soon as `keep` is decided FALSE, or a top-level conjunct of it NULL.
     """
@@ -71,6 +71,8 @@ class Chain:
     """Stop once this many rows were kept (the first ones in row order)."""
     retain: bool = False
     """Keep the surviving documents' KV resident: a later operator asks them again (until `Engine.end`)."""
+    learn: bool = True
+    """Whether the calls of `keep` may change places as their answers come; False keeps `order` throughout."""
 
 
 @dataclass(frozen=True)

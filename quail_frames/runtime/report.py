@@ -11,6 +11,46 @@ from quail_frames.cost.work import NOTHING, Work
 from quail_frames.plan.calls import AiCall
 
 
+@dataclass(frozen=True)
+class LearnedShare:
+    """What was believed of a call when the order changed.
+
+    call        the call in short
+    origin      where its first estimate came from: stated, remembered or assumed
+    was, now    share of its answers that pass its test, when the order was last chosen and since
+    answers     how many answers of this run that rests on
+    """
+
+    call: str
+    origin: str
+    was: float
+    now: float
+    answers: int
+
+    def __str__(self) -> str:
+        return f"{self.call} passes {self.now:.0%}, not {self.was:.0%} ({self.origin})"
+
+
+@dataclass(frozen=True)
+class OrderChange:
+    """From row `row` on, the questions of a filter were asked in another order.
+
+    before, after    the calls in short, in the order asked
+    learned          why: what was learned of each of them
+    saves            share of the work that this was expected to save
+    """
+
+    row: int
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    learned: tuple[LearnedShare, ...]
+    saves: float
+
+    def __str__(self) -> str:
+        moved = "; ".join(str(each) for each in self.learned if abs(each.now - each.was) >= 0.01)
+        return f"from row {self.row:,} on: {', then '.join(self.after)} ({moved})"
+
+
 @dataclass
 class RunReport:
     """Counters of one query; the engine adds to them while it runs.
@@ -29,6 +69,7 @@ class RunReport:
     work                what the model did, as the cost model counts it
     asked, passed       by the identity of a call: how often it was asked, and answered TRUE
     seconds             time from the first batch read to the last answer
+    order_changes       where a filter's questions changed their order while it ran, and why
     """
 
     rows: int = 0
@@ -46,6 +87,7 @@ class RunReport:
     work: Work = NOTHING
     asked: Counter[str] = field(default_factory=Counter)
     passed: Counter[str] = field(default_factory=Counter)
+    order_changes: tuple[OrderChange, ...] = ()
 
     @property
     def deduplicated(self) -> int:
@@ -84,10 +126,12 @@ class RunReport:
             "tokens computed again": self.regret_tokens,
             "prompts cut": self.truncated,
             "prompts too long, answered null": self.overflowed,
+            "changes of the questions' order": len(self.order_changes),
         }
         names |= {name: f"{value:,}" for name, value in optional.items() if value}
         width = max(map(len, names))
-        return "\n".join(f"{name:<{width}}  {value:>12}" for name, value in names.items())
+        lines = [f"{name:<{width}}  {value:>12}" for name, value in names.items()]
+        return "\n".join([*lines, *(f"  {change}" for change in self.order_changes)])
 
     def add(self, other: RunReport) -> None:
         """Add another report's counters to this one."""

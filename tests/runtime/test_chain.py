@@ -29,9 +29,13 @@ def question(text: str, *columns: str) -> Template:
 
 def calls() -> st.SearchStrategy[list[AiCall]]:
     layout = st.sampled_from(["document_first", "question_first"])
-    ifs = st.builds(lambda n, lay: AiIf(question(f"q{n}?", "a"), ("a",), layout=lay), st.integers(0, 3), layout)
-    pairs = st.builds(lambda n: AiIf(question(f"both{n}?", "a", "b"), ("a", "b")), st.integers(0, 2))
-    scores = st.builds(lambda lay: AiScore(question("how?", "a"), ("a",), layout=lay), layout)
+    share = st.sampled_from([None, 0.01, 0.5, 0.99])
+    ifs = st.builds(
+        lambda n, lay, share: AiIf(question(f"q{n}?", "a"), ("a",), share, layout=lay), st.integers(0, 3), layout, share
+    )
+    both = st.integers(0, 2)
+    pairs = st.builds(lambda n, share: AiIf(question(f"both{n}?", "a", "b"), ("a", "b"), share), both, share)
+    scores = st.builds(lambda lay, share: AiScore(question("how?", "a"), ("a",), share, layout=lay), layout, share)
     labels = st.builds(
         lambda lay: AiClassify(question("", "a"), ("a",), labels=LABELS, layout=lay, scoring="letters"), layout
     )
@@ -93,8 +97,9 @@ def test_a_chain_answers_like_whole_prompts(data: st.DataObject) -> None:
     cut = data.draw(st.integers(1, 10))
     with Engine("oracle", kv_budget=kv_budget, token_budget=token_budget) as engine:
         planned = [engine.resolve(call, plan_inputs(call)) for call in specs]
-        outputs = [AnswerOutput(f"c{number}", number) for number in range(len(specs))]
-        plan = Chain(("a", "b"), ("m",), tuple(planned), order, keep, (*outputs, ConditionOutput("shown", shown)))
+        answers = [AnswerOutput(f"c{number}", number) for number in range(len(specs))]
+        outputs = (*answers, ConditionOutput("shown", shown))
+        plan = Chain(("a", "b"), ("m",), tuple(planned), order, keep, outputs, learn=data.draw(st.booleans()))
         got = [row for batch in engine.run(plan, record_batches(rows, cut)) for row in batch.to_pylist()]
         assert engine.memory.contexts.pool.free == engine.memory.pages, "all pages are free when a query ends"
     assert got == list(expected_rows(planned, keep, shown, rows))
@@ -147,7 +152,7 @@ def test_a_short_circuit_asks_only_what_can_change_the_filter() -> None:
     second = AiIf(question("Urgent?", "a"), ("a",))
     with Engine("oracle") as engine:
         planned = tuple(engine.resolve(call, (0,)) for call in (SPAM, second))
-        plan = Chain(("a",), (), planned, (0, 1), And((Answer(0), Answer(1))), ())
+        plan = Chain(("a",), (), planned, (0, 1), And((Answer(0), Answer(1))), (), learn=False)
         report = RunReport()
         list(engine.run(plan, texts_batch(*texts), report))
     passing = sum(expected_answer(planned[0], (text,)) is True for text in texts)

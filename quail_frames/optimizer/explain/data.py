@@ -8,7 +8,8 @@ from typing import Any
 from quail_frames.cost.choices import Alternative, Choice
 from quail_frames.cost.work import Work
 from quail_frames.optimizer.estimate import CallEstimate, PlanEstimate, StepEstimate
-from quail_frames.optimizer.explain.words import describe_call, steps
+from quail_frames.optimizer.explain.words import steps
+from quail_frames.plan.calls import describe_call
 from quail_frames.plan.logical import Ask, AskPairs, Node, Source, inputs
 
 Data = dict[str, Any]

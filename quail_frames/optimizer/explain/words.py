@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from quail_frames.optimizer.selectivity import DEFAULT_SELECTIVITY, passing_share
-from quail_frames.plan.calls import AiCall, AiClassify
+from quail_frames.optimizer.selectivity import pair_share, passing_share
+from quail_frames.plan.calls import describe_call
 from quail_frames.plan.logical import (
     ANSWER,
     Ask,
@@ -21,22 +21,6 @@ from quail_frames.plan.logical import (
     WithColumns,
     inputs,
 )
-
-CALL_NAMES = {"AiIf": "ai_if", "AiScore": "ai_score", "AiClassify": "ai_classify"}
-_LONGEST = 70
-
-
-def describe_call(call: AiCall) -> str:
-    """A call in short: `ai_if("Is {review} positive?")`."""
-    names = tuple(f"{{{name}}}" for name in call.columns)
-    asked = call.template.render(names) if call.template.inputs else f"{names[0]}: {call.template.render(())}"
-    asked = " ".join(asked.split())
-    labels = call.labels if isinstance(call, AiClassify) else ()
-    shown = f", {list(labels[:4])}{'…' if len(labels) > 4 else ''}" if labels else ""
-    if isinstance(call, AiClassify) and call.scoring != "auto":
-        shown += f", scoring={call.scoring}"
-    return f'{CALL_NAMES[call.kind]}("{asked if len(asked) <= _LONGEST else asked[: _LONGEST - 1] + "…"}"{shown})'
-
 
 Notes = Callable[[Node], list[str]]
 """Lines that are added to what a step's own words say."""
@@ -114,7 +98,7 @@ _PAIR_WORDS = {
 
 
 def _pair_words(node: AskPairs) -> list[str]:
-    share = DEFAULT_SELECTIVITY if node.call.selectivity is None else node.call.selectivity
+    share = pair_share(node.call)
     lines = [
         f"pair each row with the rows of the right side; {_PAIR_WORDS[node.how]}",
         f"  {describe_call(node.call)} (about {share:.0%} of pairs)",

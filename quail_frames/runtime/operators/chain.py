@@ -1,7 +1,7 @@
 """The chain: calls asked of rows, as far as the filter and the outputs need them.
 
 After every batch the rows whose answer came are judged again; each undecided row waits
-for the first call, in the plan's order, that can still change it.
+for the first call, in the current order, that can still change it.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ import pyarrow as pa
 
 from quail_frames.errors import ContextOverflowError
 from quail_frames.plan import conditions as logic
-from quail_frames.plan.calls import AiClassify
 from quail_frames.plan.physical import Chain, ConditionOutput
 from quail_frames.runtime.batch import Float32
-from quail_frames.runtime.compiled import CompiledCall, Tokenizer, input_columns
+from quail_frames.runtime.compiled import CompiledCall, Tokenizer
 from quail_frames.runtime.kv.memory import Memory
 from quail_frames.runtime.operators.answers import answer_array, truth_array, truth_of_mask
 from quail_frames.runtime.operators.inputs import InputColumn
-from quail_frames.runtime.operators.lane import ANSWERED, NULLED, REFUSED, UNASKED, Lane
+from quail_frames.runtime.operators.lane import ANSWERED, NULLED, REFUSED, UNASKED, Lane, lanes_of
+from quail_frames.runtime.operators.learning import LearnedOrder
 from quail_frames.runtime.operators.overflow import overflow_error
 from quail_frames.runtime.operators.questions import Asked, Question
-from quail_frames.runtime.operators.rows import DROPPED, KEPT, RowWindow
+from quail_frames.runtime.operators.rows import DROPPED, KEPT, NO_PILOT, RowWindow
 from quail_frames.runtime.operators.rows import REFUSED as ROW_REFUSED
+from quail_frames.runtime.operators.truths import Truths
 from quail_frames.runtime.report import RunReport
 from quail_frames.runtime.room import Room
 from quail_frames.runtime.tokens.ragged import Int64
@@ -50,12 +51,15 @@ class ChainOperator:
         self._memory = memory
         self._report = report
         self._limit = limit
-        self.lanes, self._lane_of = _lanes(calls, tokenizer, memory)
+        self.lanes, self._lane_of = lanes_of(calls, tokenizer, memory)
         self.questions = [
             Question(number, self.lanes[self._lane_of[number]], limit, plan.retain, report)
             for number in range(len(calls))
         ]
         self.rows = RowWindow(len(self.lanes), len(plan.masks))
+        self._truths = Truths(plan, [question.state for question in self.questions], self._lane_of, self.rows)
+        self._learned = LearnedOrder(plan, calls)
+        self._holding = self._learned.learns
         self._calls = list(calls)
         self._kept = 0
 
@@ -93,14 +97,17 @@ class ChainOperator:
 
     def fill(self, room: Room) -> None:
         """Add asks: first on resident documents, the furthest questions first, then new documents."""
-        for number in reversed(self.plan.order):
+        if self._holding:
+            self._start_pilot()
+        for number in reversed(self._learned.order):
             self.questions[number].fill_resident(room)
-        for number in reversed(self.plan.order):
+        for number in reversed(self._learned.order):
             self.questions[number].fill_fresh(room)
 
     def accept(self, tag: Asked, logits: Float32) -> None:
         """Answers of one block."""
         decided = tag.question.accept(self._memory, tag.units, logits)
+        self._learned.observe(tag.question.number, tag.question.state.values.data[decided])
         self._report.count(
             self._calls[tag.question.number].planned.call, len(decided), tag.question.state.true(decided)
         )
@@ -113,9 +120,10 @@ class ChainOperator:
         answered = np.zeros(len(waiting), dtype=np.bool_)
         for number, question in enumerate(self.questions):
             mine = np.flatnonzero(awaited == number)
-            units = self._units(number, waiting[mine])
+            units = self._truths.units(number, waiting[mine])
             answered[mine] = question.state.state.data[units] >= ANSWERED
         self._judge(waiting[answered])
+        self._learn()
 
     def take_output(self, last: bool) -> Iterator[pa.RecordBatch]:
         """Decided rows from the front of the window: the more at a time the better, but retained ones at once."""
@@ -138,87 +146,75 @@ class ChainOperator:
             self._memory.contexts.close(lane.context.data[held])
             lane.context.data[held] = -1
         self._memory.end(self)
+        self._learned.remember()
 
-    def _units(self, call: int, positions: Int64) -> Int64:
-        return self.rows.units[self._lane_of[call]].data[positions]
+    def _start_pilot(self) -> None:
+        """Let some rows go ahead of the others, unless they already have."""
+        waiting = self.rows.waiting
+        if len(waiting):
+            self._reorder()
+        while len(waiting) and not self._pilot_under_way(waiting):
+            picked = self._learned.pilot_of(waiting, self.plan.limit is not None)
+            self.rows.pilot.data[picked] = np.arange(len(picked))
+            self._judge(picked)
+            waiting = self.rows.waiting
+
+    def _pilot_under_way(self, waiting: Int64) -> bool:
+        return bool((self.rows.pilot.data[waiting] != NO_PILOT).any())
+
+    def _learn(self) -> None:
+        """Change the order of the questions by what their answers tell, for rows of which nothing was asked yet."""
+        waiting = self.rows.waiting
+        released = self._holding and not self._pilot_under_way(waiting)
+        self._holding &= not released
+        changed = self._reorder()
+        if changed:
+            for number in self._learned.deciding:
+                self.questions[number].withdraw()
+        if changed or released:
+            self._judge(waiting[self._unasked(waiting)])
+
+    def _reorder(self) -> bool:
+        """Put the questions into the order that what is known by now suggests; False where it is that already."""
+        change = self._learned.reconsider(
+            lambda: [question.price() for question in self.questions], self.rows.first + self.rows.decided()
+        )
+        self._report.order_changes += () if change is None else (change,)
+        return change is not None
+
+    def _unasked(self, positions: Int64) -> Bool:
+        """Rows that wait for no call, or for one that has been withdrawn."""
+        awaited = self.rows.awaited.data[positions]
+        unasked = awaited < 0
+        for number in self._learned.deciding:
+            mine = np.flatnonzero(awaited == number)
+            states = self.questions[number].state.state.data[self._truths.units(number, positions[mine])]
+            unasked[mine] = states == UNASKED
+        return unasked
 
     def _judge(self, positions: Int64) -> None:
         """Decide rows, or queue the call that each waits for."""
         if not len(positions):
             return
         before = [self._lane_units(lane, positions) for lane in range(len(self.lanes))]
-        leaves = self._leaves(positions)
-        dropped, need = self._verdict(leaves)
+        leaves = self._truths.leaves(positions)
+        dropped, need = self._truths.verdict(leaves)
         state = np.where(dropped, DROPPED, np.where(need.any(axis=0), self.rows.state.data[positions], KEPT))
         self.rows.state.data[positions] = state
         pending = np.flatnonzero(need.any(axis=0) & ~dropped)
-        for number in self.plan.order:
-            mine = pending[need[number, pending]]
-            pending = pending[~need[number, pending]]
-            self._await(number, positions[mine])
+        self._queue(positions, pending, need)
         rows_kept = positions[state == KEPT]
         self._release(before, [self._lane_units(lane, rows_kept) for lane in range(len(self.lanes))])
 
-    def _verdict(self, leaves: logic.Leaves) -> tuple[Bool, Bool]:
-        """(rows that the filter drops [rows], calls still needed [calls, rows])."""
-        rows, calls = leaves.rows, len(self._calls)
-        dropped, need = np.zeros(rows, dtype=np.bool_), np.zeros((calls, rows), dtype=np.bool_)
-        open_filter = np.zeros(rows, dtype=np.bool_)
-        if self.plan.keep is not None:
-            for conjunct in logic.conjuncts(self.plan.keep):
-                truth = logic.evaluate(conjunct, leaves)
-                dropped |= (truth == logic.FALSE) | (truth == logic.NULL)
-                open_filter |= truth == logic.PENDING
-            need |= logic.needed(self.plan.keep, leaves, ~dropped, calls)
-        kept = ~dropped & ~open_filter
-        for output in self.plan.outputs:
-            if isinstance(output, ConditionOutput):
-                need |= logic.needed(output.condition, leaves, kept, calls)
-            else:
-                need[output.call] |= kept & (self._truth(leaves, output.call) == logic.PENDING)
-        return dropped, need
-
-    def _leaves(self, positions: Int64) -> logic.Leaves:
-        """Truth of every leaf of the plan's conditions; `Answer(c)` is there for every call, as its state."""
-        leaves = logic.Leaves(len(positions))
-        for number in range(len(self._calls)):
-            leaves[logic.Answer(number)] = self._answer_state(number, positions)
-        for number in range(len(self.plan.masks)):
-            leaves[logic.Mask(number)] = self.rows.masks[number].data[positions]
-        for condition in self._conditions():
-            for leaf in logic.leaves_of(condition):
-                if isinstance(leaf, logic.ScoreTest | logic.LabelTest):
-                    leaves[leaf] = self._test(leaf, leaves[logic.Answer(leaf.call)], positions)
-        return leaves
-
-    def _conditions(self) -> list[logic.Condition]:
-        outputs = [output.condition for output in self.plan.outputs if isinstance(output, ConditionOutput)]
-        return outputs if self.plan.keep is None else [self.plan.keep, *outputs]
-
-    def _answer_state(self, number: int, positions: Int64) -> logic.Truth:
-        """PENDING, NULL, or the truth of an AiIf (TRUE for other kinds: "answered")."""
-        units = self._units(number, positions)
-        store = self.questions[number].state
-        state = store.state.data[units]
-        boolean = store.values.data.dtype == np.int8
-        truth = np.where(state == ANSWERED, store.values.data[units] if boolean else logic.TRUE, logic.PENDING)
-        truth = np.where((state == NULLED) | (units < 0), logic.NULL, truth)
-        return truth.astype(np.int8)
-
-    def _test(self, leaf: logic.ScoreTest | logic.LabelTest, state: logic.Truth, positions: Int64) -> logic.Truth:
-        values = self.questions[leaf.call].state.values.data[self._units(leaf.call, positions)]
-        if isinstance(leaf, logic.ScoreTest):
-            passed = getattr(np, _COMPARE[leaf.comparison])(values, leaf.value)
-        else:
-            spec = self._calls[leaf.call].planned.call
-            assert isinstance(spec, AiClassify)
-            chosen = [number for number, label in enumerate(spec.labels) if label in leaf.labels]
-            passed = np.isin(values, chosen) != leaf.negated
-        return np.where(state == logic.TRUE, passed.astype(np.int8), state).astype(np.int8)
-
-    @staticmethod
-    def _truth(leaves: logic.Leaves, call: int) -> logic.Truth:
-        return leaves[logic.Answer(call)]
+    def _queue(self, positions: Int64, pending: Int64, need: Bool) -> None:
+        """Let the pending rows wait for their first needed call; while a pilot is under way, its rows only."""
+        turns = self.rows.pilot.data[positions[pending]]
+        for order, chosen in self._learned.orders(turns, self._holding):
+            rows = pending[chosen]
+            for number in order:
+                mine = rows[need[number, rows]]
+                rows = rows[~need[number, rows]]
+                self._await(number, positions[mine])
 
     def _await(self, number: int, positions: Int64) -> None:
         """Let rows wait for a call; units not asked yet enter its queue."""
@@ -226,7 +222,7 @@ class ChainOperator:
             return
         question = self.questions[number]
         self.rows.awaited.data[positions] = number
-        units = np.unique(self._units(number, positions))
+        units = np.unique(self._truths.units(number, positions))
         units = units[question.state.state.data[units] == UNASKED]
         long = question.too_long(units)
         question.push(units[~long | (question.overflow == "truncate")])
@@ -238,7 +234,7 @@ class ChainOperator:
 
     def _settle_refused(self, number: int, positions: Int64) -> None:
         """Rows whose awaited call is already refused or nulled do not wait for a batch."""
-        state = self.questions[number].state.state.data[self._units(number, positions)]
+        state = self.questions[number].state.state.data[self._truths.units(number, positions)]
         self.rows.state.data[positions[state == REFUSED]] = ROW_REFUSED
         self._judge(positions[state == NULLED])
 
@@ -277,15 +273,15 @@ class ChainOperator:
         if self.plan.limit is not None:
             positions = positions[: self.plan.limit - self._kept]
         self._kept += len(positions)
-        leaves = self._leaves(positions)
+        leaves = self._truths.leaves(positions)
         columns: list[pa.Array] = [pa.array((self.rows.first + positions).astype(np.uint64))]
         for output in self.plan.outputs:
             if isinstance(output, ConditionOutput):
                 columns.append(truth_array(logic.evaluate(output.condition, leaves)))
             else:
-                known = self._truth(leaves, output.call) < logic.NULL
+                known = leaves[logic.Answer(output.call)] < logic.NULL
                 store = self.questions[output.call].state
-                columns.append(answer_array(store, self._units(output.call, positions), known))
+                columns.append(answer_array(store, self._truths.units(output.call, positions), known))
         for blocks in self.rows.advance(count):
             for lane, block in zip(self.lanes, blocks, strict=True):
                 lane.blocks.drop(block)
@@ -295,31 +291,13 @@ class ChainOperator:
     def _count_answers(self, rows: int) -> None:
         self._report.decided += rows
         for number, question in enumerate(self.questions):
-            units = self._units(number, np.arange(rows))
+            units = self._truths.units(number, np.arange(rows))
             self._report.answers += int((question.state.state.data[units[units >= 0]] == ANSWERED).sum())
 
     def _overflow_error(self) -> ContextOverflowError:
         number = int(self.rows.awaited.data[0])
         call = self._calls[number].planned.call
-        unit = int(self._units(number, np.zeros(1, dtype=np.int64))[0])
+        unit = int(self._truths.units(number, np.zeros(1, dtype=np.int64))[0])
         lane = self.lanes[self._lane_of[number]]
         tokens = int(lane.value_tokens.data[unit]) + self._calls[number].positions
         return overflow_error(call, self.rows.first, tokens, self._limit)
-
-
-_COMPARE = {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal", "ne": "not_equal"}
-
-
-def _lanes(calls: Sequence[CompiledCall], tokenizer: Tokenizer, memory: Memory) -> tuple[list[Lane], list[int]]:
-    """Lanes by the documents that calls read, and each call's lane; a call that needs none joins its columns' lane."""
-    members: dict[tuple[tuple[int, ...], str], list[int]] = {}
-    for number in sorted(range(len(calls)), key=lambda number: not calls[number].prompt.document):
-        columns, document = input_columns(calls[number].prompt), calls[number].prompt.document_key
-        if not calls[number].prompt.document:
-            document = next((key for own, key in members if own == columns), document)
-        members.setdefault((columns, document), []).append(number)
-    lanes = [
-        Lane(columns, {n: calls[n] for n in numbers}, tokenizer, memory) for (columns, _), numbers in members.items()
-    ]
-    lane_of = {number: lane for lane, numbers in enumerate(members.values()) for number in numbers}
-    return lanes, [lane_of[number] for number in range(len(calls))]

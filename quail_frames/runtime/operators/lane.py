@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from quail_frames.runtime.compiled import Answers, CompiledCall, Tokenizer
+from quail_frames.runtime.compiled import Answers, CompiledCall, Tokenizer, input_columns
 from quail_frames.runtime.kv.memory import Document, Memory
 from quail_frames.runtime.kv.pages import PAGE
 from quail_frames.runtime.marks import UInt64, token_marks
@@ -120,6 +120,11 @@ class Lane:
         """Units seen so far."""
         return self._units
 
+    @property
+    def mean_tokens(self) -> float:
+        """Mean tokens of the inputs of a unit."""
+        return float(self.value_tokens.data[: self._units].mean()) if self._units else 0.0
+
     def intake(self, columns: Mapping[int, InputColumn]) -> tuple[Int64, int]:
         """(unit of every row, number of the token block); unit -1 where an input is null."""
         own = [columns[column] for column in self.columns]
@@ -183,3 +188,18 @@ class Lane:
         for call in self.calls.values():
             open_calls |= call.state.data[distinct] <= WAITING
         return first[open_calls]
+
+
+def lanes_of(calls: Sequence[CompiledCall], tokenizer: Tokenizer, memory: Memory) -> tuple[list[Lane], list[int]]:
+    """Lanes by the documents that calls read, and each call's lane; a call that needs none joins its columns' lane."""
+    members: dict[tuple[tuple[int, ...], str], list[int]] = {}
+    for number in sorted(range(len(calls)), key=lambda number: not calls[number].prompt.document):
+        columns, document = input_columns(calls[number].prompt), calls[number].prompt.document_key
+        if not calls[number].prompt.document:
+            document = next((key for own, key in members if own == columns), document)
+        members.setdefault((columns, document), []).append(number)
+    lanes = [
+        Lane(columns, {n: calls[n] for n in numbers}, tokenizer, memory) for (columns, _), numbers in members.items()
+    ]
+    lane_of = {number: lane for lane, numbers in enumerate(members.values()) for number in numbers}
+    return lanes, [lane_of[number] for number in range(len(calls))]

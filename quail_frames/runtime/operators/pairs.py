@@ -13,7 +13,9 @@ from collections.abc import Hashable, Iterator
 import numpy as np
 import pyarrow as pa
 
+from quail_frames.plan.conditions import Answer
 from quail_frames.plan.physical import PairJoin
+from quail_frames.plan.selectivity import SEEN, Counts
 from quail_frames.runtime.batch import AskBlock, Float32
 from quail_frames.runtime.compiled import CompiledCall, Tokenizer
 from quail_frames.runtime.kv.memory import Document, Memory
@@ -22,6 +24,7 @@ from quail_frames.runtime.operators.anchors import NONE, Anchor, AskedPairs, Pic
 from quail_frames.runtime.operators.asks import cut_values
 from quail_frames.runtime.operators.candidates import AnchorBatch, PartnerSide
 from quail_frames.runtime.operators.inputs import InputColumn, first_rows, number_keys
+from quail_frames.runtime.operators.learning import Share
 from quail_frames.runtime.operators.overflow import overflow_error
 from quail_frames.runtime.report import RunReport
 from quail_frames.runtime.room import Room
@@ -63,6 +66,7 @@ class PairOperator:
         self._starts: Counter[bytes] = Counter()
         self._rows: deque[tuple[int, Anchor | None, Int64 | None]] = deque()
         self._read = 0
+        self._share = Share.of(call.planned.call, Answer(0))
         self._open_partners(partners)
         self._frame = call.prompt.instruction
         self._question = assemble(call.prompt.question, self._partner_values, self.partners.units)
@@ -110,6 +114,7 @@ class PairOperator:
     def accept(self, tag: AskedPairs, logits: Float32) -> None:
         """Answers of one block."""
         truth = self.call.decode(logits).values == 1
+        self._share.add(Counts(float(truth.sum()), float(len(truth))))
         start = 0
         self._answered.update(dict.fromkeys(tag.anchors))
         for anchor, count in zip(tag.anchors, tag.counts, strict=True):
@@ -152,6 +157,7 @@ class PairOperator:
         """Give all contexts back."""
         self._close(list(self._active))
         self._memory.end(self)
+        SEEN.add(self.call.planned.call, self._share.test, self._share.total)
 
     def _open_partners(self, partners: pa.RecordBatch) -> None:
         first = len(self.plan.anchor_inputs)
@@ -223,7 +229,7 @@ class PairOperator:
         """How many pairs of the anchor may be asked now."""
         if self.plan.stop == "never":
             return max(left, 1)
-        anchor.wave = min(2 * anchor.wave or max(FIRST_WAVE, round(1 / max(self.call.planned.selectivity, 1e-3))), left)
+        anchor.wave = min(2 * anchor.wave or max(FIRST_WAVE, round(1 / max(self._share.value, 1e-3))), left)
         return max(anchor.wave, 1)
 
     def _document(self, anchor: Anchor) -> Document:

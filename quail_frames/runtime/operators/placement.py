@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from quail_frames.cost.programs import Price
 from quail_frames.runtime.compiled import CompiledCall
 from quail_frames.runtime.operators.lane import UNASKED, Lane
 from quail_frames.runtime.operators.rounds import Rounds
@@ -74,6 +75,13 @@ class Placement:
         for sibling in self.siblings:
             wanted |= sibling.state.data[units] == UNASKED
         return wanted
+
+    def price(self) -> Price:
+        """Tokens that an ask is expected to compute; those of the document are paid once by a lane's calls."""
+        values = self.lane.mean_tokens
+        if self.question_first:
+            return Price(self.question_own + values)
+        return Price(self.instruction + self.question_own, id(self.lane), self.document_own + values)
 
     def _shares_document(self, other: CompiledCall) -> bool:
         same = other.prompt.document_key == self.call.prompt.document_key

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from quail_frames.cost.programs import Price
 from quail_frames.plan.calls import Overflow
 from quail_frames.runtime.batch import Float32
 from quail_frames.runtime.kv.memory import Memory
 from quail_frames.runtime.operators.asks import suffix_block, suffix_tokens
 from quail_frames.runtime.operators.fresh import FreshAsks
-from quail_frames.runtime.operators.lane import WAITING, Lane
+from quail_frames.runtime.operators.lane import UNASKED, WAITING, Lane
 from quail_frames.runtime.operators.placement import Placement
 from quail_frames.runtime.operators.queue import UnitQueue
 from quail_frames.runtime.operators.rounds import waiting
@@ -70,6 +71,17 @@ class Question:
         if self.rounds is not None:
             self.rounds.reach()
         self._queue(units)
+
+    def withdraw(self) -> None:
+        """Units whose document was not touched yet want no answer any more; they may be pushed again."""
+        units = self._fresh.queue.take_all()
+        begun = np.zeros(len(units), dtype=np.bool_) if self.rounds is None else self.rounds.begun(units)
+        self._fresh.queue.push(units[begun])
+        self.state.state.data[units[~begun]] = UNASKED
+
+    def price(self) -> Price:
+        """Tokens that an ask is expected to compute, with those of its document apart."""
+        return self._place.price()
 
     def fill_resident(self, room: Room) -> None:
         """Further rounds, then asks on resident documents."""

@@ -42,3 +42,9 @@ class UnitQueue:
             self.size -= count
             if len(rest):
                 self._parts.appendleft(rest)
+
+    def take_all(self) -> Int64:
+        """All units; the queue is empty then."""
+        units = self.peek(self.size)
+        self.drop(len(units))
+        return units

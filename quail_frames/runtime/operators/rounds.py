@@ -48,6 +48,11 @@ class Rounds:
         for store in (self.steps, self.fed, self._forks):
             store.reach(self._lane.units)
 
+    def begun(self, units: Int64) -> Bool:
+        """Units that had an answer to a first round."""
+        started: Bool = self.steps.data[units] != FIRST
+        return started
+
     def contexts(self, units: Int64) -> Int32:
         """Contexts that hold the units' prompts, -1 where none does."""
         held: Int32 = self._lane.context.data[units] if self._in_lane else self._forks.data[units]

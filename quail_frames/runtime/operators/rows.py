@@ -14,6 +14,10 @@ WAITING, KEPT, DROPPED, REFUSED = range(4)
 """A row waits for an answer, was kept or dropped by the filter, or needs a prompt that is too long."""
 
 
+NO_PILOT = -1
+"""A row that does not go ahead of the others; else `pilot` is the number of its turn."""
+
+
 class RowWindow:
     """Rows read and not yet given out, as columns; row numbers count the run's input from zero."""
 
@@ -24,6 +28,7 @@ class RowWindow:
         self.masks = [Growing(np.int8, NULL) for _ in range(masks)]
         self.state = Growing(np.int8, WAITING)
         self.awaited = Growing(np.int64, -1)
+        self.pilot = Growing(np.int16, NO_PILOT)
         self.blocks: deque[tuple[int, list[int]]] = deque()
 
     def append(self, units: list[Int64], masks: list[Truth], blocks: list[int]) -> Int64:
@@ -36,6 +41,7 @@ class RowWindow:
             store.data[self.size : stop] = values
         self.state.data[self.size : stop] = WAITING
         self.awaited.data[self.size : stop] = -1
+        self.pilot.data[self.size : stop] = NO_PILOT
         self.blocks.append((self.first + stop, blocks))
         positions = np.arange(self.size, stop)
         self.size = stop
@@ -64,4 +70,4 @@ class RowWindow:
         return done
 
     def _stores(self) -> tuple[Growing, ...]:
-        return (*self.units, *self.masks, self.state, self.awaited)
+        return (*self.units, *self.masks, self.state, self.awaited, self.pilot)
