@@ -55,8 +55,10 @@ class LazyGroupBy:
         known = method in ("agg", "len") and self._method == "group_by"
         reads = union(expression.reads for expression in expressions) if known else None
         text = f"{self._method}({keys.text}).{method}({bound.text})"
+        plain = [e.column for e in keys.expressions if known and e.names == (e.column,)]
+        keyed = frame._told_apart(name for name in plain if name is not None)
         detail = {"keys": len(keys.expressions)} if known and method == "agg" else None
-        return frame._record(self._method, text, expressions, apply, schema, reads=reads, detail=detail)
+        return frame._record(self._method, text, expressions, apply, schema, reads=reads, keyed=keyed, detail=detail)
 
     def _expand(self, selector: pl.Expr) -> list[str]:
         """Names that a selector stands for inside an aggregation: all but the keys."""

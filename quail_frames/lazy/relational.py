@@ -69,11 +69,23 @@ class Relational(Recording):
         keys = parsed(flat([by, *more_by]))
         return self._keyed("sort", keys, options, commutes=True)
 
+    def top_k(self, k: int, *, by: Any, reverse: Any = False) -> Self:
+        """The `k` rows that are largest by these keys, as `pl.LazyFrame.top_k`; the largest first."""
+        return self._extreme(k, by, [not each for each in _flags(reverse)])
+
+    def bottom_k(self, k: int, *, by: Any, reverse: Any = False) -> Self:
+        """The `k` rows that are smallest by these keys, as `pl.LazyFrame.bottom_k`; the smallest first."""
+        return self._extreme(k, by, _flags(reverse))
+
+    def _extreme(self, k: int, by: Any, descending: list[bool]) -> Self:
+        """A sort and a limit, so that a filter below asks no more rows than it takes to find them."""
+        return self.sort(by, descending=descending if len(descending) > 1 else descending[0], nulls_last=True).head(k)
+
     def unique(self, subset: Any = None, **options: Any) -> Self:
         """Rows without duplicates, as `pl.LazyFrame.unique`."""
         if subset is None or isinstance(subset, str | pl.Expr) or all_named(subset):
             keys = self._columns_of(self.columns if subset is None else subset)
-            return self._named_step("unique", keys, options, reads=keys, changes=())
+            return self._named_step("unique", keys, options, reads=keys, changes=(), keyed=self._told_apart(keys))
         return self._step("unique", (subset,), options)
 
     def drop_nulls(self, subset: Any = None) -> Self:
@@ -185,6 +197,10 @@ class Relational(Recording):
             plain = expr.meta.is_column_selection() and not expr.meta.is_column()
             spelt += [pl.col(name) for name in self._recorder.names(expr)] if plain else [expr]
         return spelt
+
+
+def _flags(reverse: Any) -> list[bool]:
+    return [reverse] if isinstance(reverse, bool) else list(reverse)
 
 
 def _planned(other: Any) -> LazyFrame:

@@ -110,6 +110,7 @@ class Recording(PlannedFrame):
         changes: Iterable[str],
         streams: bool = False,
         commutes: bool = False,
+        keyed: Names = frozenset(),
     ) -> Self:
         """A method that takes columns by name and keeps the others beside them."""
         names = list(names)
@@ -125,6 +126,7 @@ class Recording(PlannedFrame):
             carries=True,
             streams=streams,
             commutes=commutes,
+            keyed=keyed,
             detail={"names": names, "options": dict(options)},
         )
 
@@ -146,6 +148,7 @@ class Recording(PlannedFrame):
         carries: bool = False,
         streams: bool = False,
         commutes: bool = False,
+        keyed: Names = frozenset(),
         detail: Any = None,
     ) -> Self:
         node = Step(
@@ -161,9 +164,16 @@ class Recording(PlannedFrame):
             carries=carries,
             streams=streams,
             commutes=commutes,
+            keyed=keyed,
             detail=detail,
         )
         return self._next(node, schema)
+
+    def _told_apart(self, names: Iterable[str]) -> Names:
+        """Those of the columns whose equal values look alike: not 0.0 and -0.0, nor lists of them."""
+        return frozenset(
+            name for name in names if not (self._schema[name].is_float() or self._schema[name].is_nested())
+        )
 
     def _columns_of(self, selection: Any) -> list[str]:
         """Names that a selection stands for."""

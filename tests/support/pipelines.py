@@ -116,6 +116,11 @@ def _join_again(how: str) -> Step:
     return step
 
 
+def _join_few(frame: Any) -> Any:
+    few = OTHER.lazy().filter(pl.col("n") > 0).select("n")
+    return frame.join(few.collect() if isinstance(frame, pl.DataFrame) else few, on="n", maintain_order="left")
+
+
 def _ai_join(how: str, anchor: str) -> Step:
     def step(frame: Any) -> Any:
         joined = frame.ai_join(OTHER, "Does {text} suit {extra}?", how=how, on="n", anchor=anchor, suffix="_other")
@@ -150,6 +155,7 @@ RELATIONAL: list[Named] = [
     ("join inner", _join_again("inner")),
     ("join semi", _join_again("semi")),
     ("join anti", _join_again("anti")),
+    ("join few", _join_few),
     ("ai join inner", _ai_join("inner", "left")),
     ("ai join left", _ai_join("left", "right")),
     ("ai join semi", _ai_join("semi", "left")),
@@ -158,6 +164,11 @@ RELATIONAL: list[Named] = [
     ("rename", lambda frame: frame.rename({"text": "t"}).filter(qf.ai_if("Is {t} long?")).rename({"t": "text"})),
     ("gather", lambda frame: frame.gather_every(2)),
 ]
+
+
+def _groups_asked(frame: Any) -> Any:
+    groups = frame.group_by("text", maintain_order=True).agg(pl.len())
+    return groups.filter(qf.ai_if("Is {text} spam?"), pl.col("len") > 0)
 
 
 def _where(column: str, expr: pl.Expr) -> Named:
@@ -178,6 +189,7 @@ LAST: list[Named] = [
             pl.len(), spam=qf.ai_if("Is {text} spam?").sum(), best=qf.ai_score("Is {text} good?").max()
         ),
     ),
+    ("group, asked", _groups_asked),
     ("group all", lambda frame: frame.group_by("n", maintain_order=True).agg(pl.all().count())),
     (
         "group by label",

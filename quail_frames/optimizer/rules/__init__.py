@@ -12,10 +12,13 @@ from quail_frames.optimizer.prices import Prices
 from quail_frames.optimizer.rules.choose_by_cost import choose_by_cost
 from quail_frames.optimizer.rules.decide_by_answers import decide_by_answers
 from quail_frames.optimizer.rules.keep_resident import keep_resident
+from quail_frames.optimizer.rules.lift_asks import lift_asks
+from quail_frames.optimizer.rules.limit_sorted import limit_sorted
 from quail_frames.optimizer.rules.merge_asks import merge_asks
 from quail_frames.optimizer.rules.order_calls import order_calls
 from quail_frames.optimizer.rules.place_calls import place_calls
 from quail_frames.optimizer.rules.prune_columns import prune_columns
+from quail_frames.optimizer.rules.push_asks import push_asks
 from quail_frames.optimizer.rules.push_filters import push_filters
 from quail_frames.optimizer.rules.share_anchors import share_anchors
 from quail_frames.optimizer.rules.share_calls import share_calls
@@ -28,8 +31,12 @@ RULES: tuple[Rule, ...] = (
     place_calls,
     decide_by_answers,
     push_filters,
+    push_asks,
+    merge_asks,
+    lift_asks,
     merge_asks,
     share_calls,
+    limit_sorted,
     stop_early,
     prune_columns,
     choose_by_cost,
@@ -39,7 +46,7 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-PRICED: frozenset[Rule] = frozenset({choose_by_cost, order_calls})
+PRICED: frozenset[Rule] = frozenset({choose_by_cost, order_calls, push_asks})
 """Rules that decide by prices: they are called with the plan and the `Prices`."""
 
 

@@ -59,13 +59,13 @@ def _filtered(node: Node, predicates: Predicates) -> Node:
     movable = tuple(p for p in predicates if p.row_local and not p.calls and p.reads is not None)
     if isinstance(node, WithColumns):
         node = _below_ask(node, movable)
-    passing = tuple(p for p in movable if _passes(node, p.reads or frozenset()))
+    passing = tuple(p for p in movable if passes(node, p.reads or frozenset()))
     staying = tuple(p for p in predicates if p not in passing)
     below = _passed(node, passing)
     return Filter(below, staying) if staying else below
 
 
-def _passes(node: Node, reads: Names) -> bool:
+def passes(node: Node, reads: Names) -> bool:
     """Whether a predicate on these columns may be applied to the node's input instead."""
     if isinstance(node, Ask):
         return node.limit is None and not reads & set(node.answer_columns)
@@ -80,22 +80,23 @@ def _passes(node: Node, reads: Names) -> bool:
         return all(e.row_local for e in node.expressions) and reads <= kept
     if isinstance(node, Step):
         untouched = node.changes is not None and not reads & node.changes
-        return node.commutes and untouched and reads <= set(node.input_columns)
-    return isinstance(node, Join | AskPairs) and _side(node, reads) is not None
+        moves = node.commutes and untouched and reads <= set(node.input_columns)
+        return moves or (bool(reads) and reads <= node.keyed)
+    return isinstance(node, Join | AskPairs) and side_of(node, reads) is not None
 
 
 def _passed(node: Node, predicates: Predicates) -> Node:
     if not predicates:
         return node
     if isinstance(node, Join | AskPairs):
-        left = tuple(p for p in predicates if _side(node, p.reads or frozenset()) == "left")
+        left = tuple(p for p in predicates if side_of(node, p.reads or frozenset()) == "left")
         right = tuple(p for p in predicates if p not in left)
         return replace(node, left=_filtered(node.left, left), right=_filtered(node.right, right))
     assert isinstance(node, Ask | Project | Filter | WithColumns | Select | Step)
     return replace(node, input=_filtered(node.input, predicates))
 
 
-def _side(join: Join | AskPairs, reads: Names) -> str | None:
+def side_of(join: Join | AskPairs, reads: Names) -> str | None:
     """The side whose rows the predicate may drop before the join."""
     own_left = {name for name, after in join.left_names if name == after}
     own_right = {name for name, after in join.right_names if name == after}

@@ -89,6 +89,8 @@ class Step:
         It may be applied to a frame piece by piece.
     commutes
         It only reorders rows: filtering before or after gives the same.
+    keyed
+        Columns on which all rows agree that it makes one of: filtering on them before or after gives the same.
     detail
         Arguments for who writes the plan in another language; rules do not look at it.
     """
@@ -105,6 +107,7 @@ class Step:
     carries: bool = False
     streams: bool = False
     commutes: bool = False
+    keyed: Names = frozenset()
     detail: Any = field(default=None, compare=False, repr=False)
 
 
