@@ -20,6 +20,7 @@ from quail_frames.lazy.sources import io_source, local_file, sink_parquet
 from quail_frames.optimizer.pairs import choose_anchors
 from quail_frames.optimizer.prices import Prices
 from quail_frames.optimizer.rules import optimize
+from quail_frames.optimizer.rules.order_joins import order_joins
 from quail_frames.plan.calls import Overflow
 from quail_frames.plan.logical import (
     Node,
@@ -301,7 +302,7 @@ class LazyFrame(Looking, RowVerbs):
     def _optimized(self, prices: Prices | None = None) -> Node:
         names = tuple(self._schema.names())
         known = Prices.assumed() if prices is None else prices
-        plan = optimize(choose_anchors(self._plan, known), prices=known)
+        plan = optimize(order_joins(choose_anchors(self._plan, known), known), prices=known)
         return plan if columns(plan) == names else Project(plan, names)
 
     def _concatenated(self, found: list[pl.DataFrame]) -> pl.DataFrame:
