@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -26,24 +27,27 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     machine = Machine.here()
-    reports = [measure(model, arguments.limit, arguments.dtype) for model in arguments.model or ["smollm2-135m"]]
-    for report in reports:
+    reports: list[ModelReport] = []
+    for model in arguments.model or ["smollm2-135m"]:
+        for report in measure(model, arguments.limit, arguments.dtype):
+            found = [*reports, report]
+            write(arguments.json, {"limit": arguments.limit, "models": [each.figures() for each in found]}, machine)
+        reports.append(report)
         report.show()
-    write(arguments.json, {"limit": arguments.limit, "models": [report.figures() for report in reports]}, machine)
     if arguments.plots is not None:
         plot(reports, arguments.plots)
 
 
-def measure(model: str, limit: int | None, dtype: str = "auto") -> ModelReport:
-    """The whole suite for one model; prints each task's figures as they come."""
+def measure(model: str, limit: int | None, dtype: str = "auto") -> Iterator[ModelReport]:
+    """The suite for one model: a report after every task, the last one of all; prints figures as they come."""
     started, results, console = time.perf_counter(), list[Result](), Console(stderr=True)
     with qf.Engine(model, dtype=dtype) as engine:
         for task in TASKS:
             for result in task(engine, limit):
                 results.append(result)
                 console.print(" | ".join((model, *Row.of(result).cells())), highlight=False, soft_wrap=True)
-        changed = flips(engine, limit)
-    return ModelReport.of(model, results, changed, time.perf_counter() - started)
+            yield ModelReport.of(model, results, {}, time.perf_counter() - started)
+        yield ModelReport.of(model, results, flips(engine), time.perf_counter() - started)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ CLAUSES = {
     "has_non_transferable_license": "Does the agreement say that a licence cannot be transferred?",
     "has_revenue_profit_sharing": "Must one party share its revenue or profit with the other?",
 }
-CONTRACT_CHARACTERS, TRACE_CHARACTERS, PASSAGE_CHARACTERS = 5_000, 1_200, 600
+CONTRACT_CHARACTERS, TRACE_CHARACTERS, PASSAGE_CHARACTERS = 4_000, 1_000, 500
 FAILED = (
     "Did the last command that was run end with an error?",
     "Has the most recent command of this log failed?",
@@ -129,7 +129,7 @@ def intents(engine: qf.Engine, limit: int | None) -> Iterator[Result]:
     questions = {f"Is the customer writing about this: {name}?": f"is {name}" for name in known}
     yield yes_no("bank intents, yes/no", engine, asked, questions)
     yield from choice("bank intents, 8", engine, few, known, INTENT_QUESTION, METHODS)
-    yield from choice("bank intents, 77", engine, some(messages, 48, limit), every, INTENT_QUESTION, METHODS)
+    yield from choice("bank intents, 77", engine, some(messages, 32, limit), every, INTENT_QUESTION, METHODS)
 
 
 def intent_join(engine: qf.Engine, limit: int | None) -> Iterator[Result]:
@@ -173,11 +173,11 @@ def traces(engine: qf.Engine, limit: int | None) -> Iterator[Result]:
     )
 
 
-TASKS: tuple[Task, ...] = (product_sentiment, news_topics, intents, intent_join, evidence, contracts, traces)
+TASKS: tuple[Task, ...] = (product_sentiment, evidence, news_topics, intents, intent_join, traces, contracts)
 
 
-def flips(engine: qf.Engine, limit: int | None, shuffles: int = 5) -> dict[str, float | None]:
+def flips(engine: qf.Engine, shuffles: int = 5) -> dict[str, float | None]:
     """For each method the share of answers that another order of eight labels changes."""
     messages = bank_messages().filter(pl.col("truth").is_in(INTENTS))
-    few, labels = each(messages, "truth", 2, limit), list(INTENTS)
+    few, labels = each(messages, "truth", 1, None), list(INTENTS)
     return {method: order_flips(engine, few, labels, INTENT_QUESTION, method, shuffles) for method in METHODS}

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quail_frames.errors import CallError
-from quail_frames.plan.calls import AiClassify, AiScore
+from quail_frames.plan.calls import AiCall, AiClassify, AiScore
 from quail_frames.plan.physical import PlannedCall
 from quail_frames.runtime.batch import Float32, Int32, ReadoutSpec
 from quail_frames.runtime.readouts.decision_choice import DecisionChoiceReadout
@@ -55,14 +55,22 @@ Scoring = Literal["letters", "trie_decode", "trie_tree", "decision_choice"]
 class DecisionFormat:
     """How the options of a model with a decision head were laid out in training.
 
-    masked   side by side at equal positions, unseen by each other (False: in sequence, as plain text)
-    blocks   `lines`: `\n- label: description`; `json`: one-line objects
-    width    of the head, for its price
+    masked      side by side at equal positions, unseen by each other (False: in sequence, as plain text)
+    blocks      `lines`: `\n- label: description`; `json`: one-line objects
+    width       of the head, for its price
+    questions   TRUE/FALSE questions are choices of the head too, of false and then true
     """
 
     masked: bool = True
     blocks: Literal["lines", "json"] = "lines"
     width: int = 128
+    questions: bool = False
+
+    def option_blocks(self, call: AiCall) -> list[str]:
+        """The text of each option's block."""
+        if isinstance(call, AiClassify):
+            return option_lines(call) if self.blocks == "lines" else option_objects(call)
+        return ["\n- FALSE", "\n- TRUE"] if self.blocks == "lines" else ['\n{"label": false}', '\n{"label": true}']
 
 
 @dataclass(frozen=True)
@@ -122,11 +130,15 @@ class CompiledCall:
         """Answers of the asks with these logits, [A * reads, N]; a read-out of several steps has its own `advance`."""
         if isinstance(self.readout, TrieTreeReadout):
             return self._decode_tree(self.readout, logits)
+        if isinstance(self.readout, DecisionChoiceReadout) and not isinstance(self.planned.call, AiClassify):
+            return self._decode_margins(self.readout.margins(logits))
         if isinstance(self.readout, LettersReadout | DecisionChoiceReadout):
             probabilities = self.readout.probabilities(logits)
             return Answers(probabilities.argmax(axis=1).astype(np.int16), probabilities)
         assert isinstance(self.readout, TrueFalseReadout)
-        margins = self.readout.margins(logits)
+        return self._decode_margins(self.readout.margins(logits))
+
+    def _decode_margins(self, margins: Float64) -> Answers:
         if isinstance(self.planned.call, AiScore):
             return Answers(sigmoid(margins))
         return Answers((margins > 0).astype(np.int8))
@@ -156,10 +168,11 @@ def make_readout(planned: PlannedCall, tokenizer: Tokenizer, traits: ModelTraits
         The call's labels or options rule it out with this model.
     """
     call, encode = planned.call, piece_encoder(tokenizer)
-    if not isinstance(call, AiClassify):
+    if not isinstance(call, AiClassify) and planned.scoring != "decision_choice":
         return TrueFalseReadout.of(encode, pooling=traits.pooling, temperature=traits.temperature, bias=traits.bias)
     if planned.scoring == "decision_choice":
         return _decision_readout(call, encode, traits)
+    assert isinstance(call, AiClassify)
     if planned.scoring == "letters":
         return LettersReadout.of(encode, len(call.labels), traits.letters_temperature)
     if planned.scoring == "trie_tree":
@@ -172,16 +185,22 @@ def make_readout(planned: PlannedCall, tokenizer: Tokenizer, traits: ModelTraits
     return TrieDecodeReadout.of(LabelTokens.of(tokenizer, call.labels))
 
 
-def _decision_readout(call: AiClassify, encode: Encode, traits: ModelTraits) -> DecisionChoiceReadout:
+def _decision_readout(call: AiCall, encode: Encode, traits: ModelTraits) -> DecisionChoiceReadout:
     form = traits.decision
     if form is None:
         raise CallError(
-            f"scoring='decision_choice' of the classification of {call.columns[0]!r} needs a model with a decision "
+            f"scoring='decision_choice' of the question about {call.columns[0]!r} needs a model with a decision "
             "head, which this one has not; use scoring='auto', 'letters', 'trie_decode' or 'trie_tree'"
         )
-    blocks = option_lines(call) if form.blocks == "lines" else option_objects(call)
-    cue = CUE + traits.markers.after
-    return DecisionChoiceReadout.of(encode, blocks, cue, masked=form.masked, temperature=traits.choice_temperature)
+    cue, about = CUE + traits.markers.after, isinstance(call, AiClassify)
+    return DecisionChoiceReadout.of(
+        encode,
+        form.option_blocks(call),
+        cue,
+        masked=form.masked,
+        temperature=traits.choice_temperature if about else traits.temperature,
+        bias=0.0 if about else traits.bias,
+    )
 
 
 def piece_encoder(tokenizer: Tokenizer) -> Encode:

@@ -42,6 +42,8 @@ def resolve_call(
     planned = PlannedCall(call, inputs, "document_first", "true_false", selectivity, anchors)
     if isinstance(call, AiClassify):
         planned = replace(planned, scoring=_scoring(planned, call, tokenizer, traits, shape))
+    elif traits.decision is not None and traits.decision.questions:
+        planned = replace(planned, scoring="decision_choice")
     planned = replace(planned, layout=_layout(planned, tokenizer, traits))
     if isinstance(call, AiClassify):
         make_readout(planned, tokenizer, traits)

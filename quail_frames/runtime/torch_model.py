@@ -128,9 +128,14 @@ def _traits(loaded: LoadedModel) -> ModelTraits:
         spec.bias,
         spec.choice_temperature,
         spec.letters_temperature,
-        decision=None if loaded.head is None else DecisionFormat(spec.masked_options, spec.blocks, loaded.head.width),
+        decision=_decision(loaded),
         default_label_scoring=spec.label_scoring,
     )
+
+
+def _decision(loaded: LoadedModel) -> DecisionFormat | None:
+    spec, head = loaded.spec, loaded.head
+    return None if head is None else DecisionFormat(spec.masked_options, spec.blocks, head.width, spec.head_questions)
 
 
 def _shape(loaded: LoadedModel) -> ModelShape:

@@ -48,9 +48,9 @@ class ModelSpec:
         Calibration of label probabilities: `decision_choice` and `letters` divide their logits by it.
     label_scoring
         What `scoring="auto"` means for this model; None: the cheapest method.
-    masked_options, blocks
-        How the options of a model with a decision head were laid out in training: side by side or in sequence, as
-        lines of text or as JSON objects.
+    masked_options, blocks, head_questions
+        How a model with a decision head was trained: its options side by side or in sequence, as lines of text or as
+        JSON objects; TRUE/FALSE questions by the head too, as a choice of false and true.
     """
 
     context_length: int
@@ -65,6 +65,7 @@ class ModelSpec:
     label_scoring: Literal["letters", "trie_decode", "trie_tree", "decision_choice"] | None = None
     masked_options: bool = True
     blocks: Literal["lines", "json"] = "lines"
+    head_questions: bool = False
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,7 @@ def _decision_options(path: Path) -> dict[str, Any]:
     """Fields of `ModelSpec` that a model's folder gives in decision.json: how its decision head was trained.
 
     A model without the file has none; the file of a model whose options stand in sequence as JSON objects is
-    `{"masked_options": false, "blocks": "json"}`.
+    `{"masked_options": false, "blocks": "json", "head_questions": true}`.
     """
     file = path / DECISION_OPTIONS
     options = read_json(file) if file.exists() else {}

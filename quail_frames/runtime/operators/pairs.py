@@ -21,7 +21,7 @@ from quail_frames.runtime.compiled import CompiledCall, Tokenizer
 from quail_frames.runtime.kv.memory import Document, Memory
 from quail_frames.runtime.kv.pages import PAGE
 from quail_frames.runtime.operators.anchors import NONE, Anchor, AskedPairs, Picked
-from quail_frames.runtime.operators.asks import cut_values
+from quail_frames.runtime.operators.asks import ask_tokens, cut_values, suffix_block
 from quail_frames.runtime.operators.candidates import AnchorBatch, PartnerSide
 from quail_frames.runtime.operators.inputs import InputColumn, first_rows, number_keys
 from quail_frames.runtime.operators.learning import Share
@@ -69,7 +69,8 @@ class PairOperator:
         self._share = Share.of(call.planned.call, Answer(0))
         self._open_partners(partners)
         self._frame = call.prompt.instruction
-        self._question = assemble(call.prompt.question, self._partner_values, self.partners.units)
+        first = np.zeros(self.partners.units, dtype=np.int64)
+        self._question = ask_tokens(call, call.prompt.question, self._partner_values, first)
         self._longest = int(self._question.lengths.max(initial=0))
 
     @property
@@ -272,7 +273,7 @@ class PairOperator:
             context = np.repeat(np.array([anchor.context for anchor in picked.anchors], dtype=np.int32), counts)
             prefix = np.repeat(np.array([anchor.prefix for anchor in picked.anchors]), counts)
             tokens, none = self._question.take(units), np.zeros(len(units), dtype=np.int64)
-            block = AskBlock(context, prefix, tokens, none, reads=(-1,), readout=self.call.spec)
+            block = suffix_block(self.call, context, prefix, tokens, none)
             room.add(block, AskedPairs(picked.anchors, counts, units))
 
     def _add_whole(self, room: Room, anchor: Anchor, left: int, first: bool) -> bool:
@@ -289,11 +290,10 @@ class PairOperator:
         prompt, count = self.call.prompt, len(units)
         same = {column: lists.take(np.zeros(count, dtype=np.int64)) for column, lists in anchor.values.items()}
         values = same | {column: lists.take(units) for column, lists in self._partner_values.items()}
-        cut = cut_values(values, self._limit - prompt.own_tokens)
-        tokens = assemble((*prompt.document, *prompt.instruction, *prompt.question), cut, count)
+        cut = cut_values(values, self._limit - self.call.positions)
         none = np.zeros(count, dtype=np.int64)
-        nowhere = np.full(count, -1, dtype=np.int32)
-        return AskBlock(nowhere, none, tokens, none, reads=(-1,), readout=self.call.spec)
+        tokens = ask_tokens(self.call, (*prompt.document, *prompt.instruction, *prompt.question), cut, none)
+        return suffix_block(self.call, np.full(count, -1, dtype=np.int32), none, tokens, none)
 
     def _whole_tokens(self, anchor: Anchor, units: Int64) -> Int64:
         whole = self._document_tokens(anchor) + own_tokens(self._frame) + self._question.lengths[units]

@@ -31,10 +31,17 @@ class DecisionChoiceReadout:
     tree: TokenTree | None
     depth: int
     temperature: float = 1.0
+    bias: float = 0.0
 
     @staticmethod
     def of(
-        encode: Encode, blocks: Sequence[str], cue: str, *, masked: bool = True, temperature: float = 1.0
+        encode: Encode,
+        blocks: Sequence[str],
+        cue: str,
+        *,
+        masked: bool = True,
+        temperature: float = 1.0,
+        bias: float = 0.0,
     ) -> DecisionChoiceReadout:
         """The read-out of these option blocks, each tokenised alone.
 
@@ -51,9 +58,12 @@ class DecisionChoiceReadout:
         tree = TokenTree(_chains([len(tokens) for tokens in lists]), closing=len(ending)) if masked else None
         depth = int(ends[-1]) + len(ending) if tree is None else int(tree.depths[-1]) + 1
         tails = Ragged.of([np.concatenate([*lists, ending])])
-        return DecisionChoiceReadout(
-            ReadoutSpec(np.zeros(0, dtype=np.int32), options=len(blocks)), reads, tails, tree, depth, temperature
-        )
+        spec = ReadoutSpec(np.zeros(0, dtype=np.int32), options=len(blocks))
+        return DecisionChoiceReadout(spec, reads, tails, tree, depth, temperature, bias)
+
+    def margins(self, logits: Float32) -> Float64:
+        """Calibrated log-odds of TRUE, [A], where the options are FALSE and TRUE."""
+        return (logits[:, 1].astype(np.float64) - logits[:, 0]) / self.temperature + self.bias
 
     def probabilities(self, logits: Float32) -> Float64:
         """Softmax of the options' logits over the temperature, [A, labels]."""

@@ -144,7 +144,7 @@ def instruction_texts(planned: PlannedCall, letters: Sequence[str] | None) -> tu
     call = planned.call
     question = question_text(call)
     if not isinstance(call, AiClassify):
-        return TRUE_FALSE, question, ""
+        return TRUE_FALSE, question, ""  # where a head decides, its read-out feeds FALSE, TRUE and the cue
     own = "".join(f" {text}" for text in (question, call.task_description) if text)
     lines = [] if planned.scoring == "decision_choice" else option_lines(call, letters)
     return (CHOOSE_LETTER if letters else CHOOSE_LABEL), own, CATEGORIES + "".join(lines)

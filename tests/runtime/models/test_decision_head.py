@@ -15,12 +15,13 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from quail_frames.errors import CallError, ModelError
-from quail_frames.plan.calls import AiClassify
-from quail_frames.plan.physical import AnswerOutput, Chain
+from quail_frames.plan.calls import AiClassify, AiIf, AiScore
+from quail_frames.plan.physical import AnswerOutput, Chain, PairJoin
 from quail_frames.plan.template import Slot, Template
 from quail_frames.runtime.engine import Engine
 from quail_frames.runtime.models.decision_head import PREFIX, DecisionHead, sizes
 from quail_frames.runtime.models.load import DECISION_OPTIONS, LoadedModel, load_model
+from quail_frames.runtime.operators.candidates import AnchorBatch
 
 WIDTH, HIDDEN = 8, 48
 Float64 = npt.NDArray[np.float64]
@@ -155,6 +156,28 @@ def test_a_folder_says_how_its_options_were_trained(folder: Path) -> None:
     (folder / DECISION_OPTIONS).write_text(json.dumps({"mask": 1}))
     with pytest.raises(ModelError, match="names 'mask', which is no field"):
         load_model(folder)
+
+
+@pytest.mark.parametrize("blocks", ["json", "lines"])
+def test_questions_are_choices_of_false_and_true_where_the_model_was_trained_so(folder: Path, blocks: str) -> None:
+    options = {"masked_options": blocks == "lines", "blocks": blocks, "head_questions": True, "bias": 0.5}
+    (folder / DECISION_OPTIONS).write_text(json.dumps(options))
+    question = Template(("Is ", Slot(0), " a ", Slot(1), "?"))
+    call, score = AiIf(question, ("text", "other")), AiScore(question, ("text", "other"))
+    texts, others = [text for text in TEXTS if text], ["pet", "wild animal"]
+    with Engine(str(folder), dtype="float32", token_budget=200) as engine:
+        plan = PairJoin(("text",), ("other",), engine.resolve(call, (0, 1), anchors=(0,)))
+        assert plan.call.scoring == "decision_choice"
+        anchors = [AnchorBatch(pa.record_batch([pa.array(texts)], names=["text"]))]
+        partners = pa.record_batch([pa.array(others)], names=["other"])
+        joined = [tuple(row.values()) for out in engine.join(plan, anchors, partners) for row in out.to_pylist()]
+        pairs = pa.record_batch({"text": np.repeat(texts, 2).tolist(), "other": others * len(texts)})
+        scored = engine.resolve(score, (0, 1), anchors=(0,))
+        chain = Chain(("text", "other"), (), (scored,), (0,), None, (AnswerOutput("score", 0),))
+        scores = pa.Table.from_batches(engine.run(chain, [pairs]))["score"].to_numpy()
+    expected = [(number // 2, number % 2) for number in np.flatnonzero(scores > 0.5).tolist()]
+    assert joined == expected
+    assert len(set(scores.tolist())) == len(scores)
 
 
 def test_a_model_without_a_head_refuses_decisions(make_tiny: Any) -> None:
