@@ -118,17 +118,19 @@ def _scoring(call: PricedCall, name: str, asked: float, prices: Prices) -> Itera
     spec, labels = call.use.call, call.figures.labels
     if not isinstance(spec, AiClassify) or labels is None:
         return
+    decision = call.figures.answer if call.figures.scoring == "decision_choice" else None
+    listed = 0.0 if decision is None else decision.positions - 1  # where a head decides, it feeds list and cue itself
     choice = scoring_cost(
         prices.target,
         labels.trie,
         call.context,
-        call.suffix,
+        call.suffix + listed,
         asked,
         spec.probabilities,
         labels.word_ends,
         labels.letter_tokens,
         labels.letters,
-        decision=call.figures.answer if call.figures.scoring == "decision_choice" else None,
+        decision=decision,
     )
     because = NAMED
     if spec.scoring in ("auto", "by_cost"):
