@@ -96,11 +96,14 @@ def place_of(engine: Runner | None, measure: bool = False) -> Place:
     chosen = current() if engine is None else engine
     if isinstance(chosen, EngineOptions):
         return _unopened(chosen)
-    model = getattr(chosen, "shape", None)
+    name = str(getattr(chosen, "model_name", type(chosen).__name__))
+    model = getattr(chosen, "shape", None) or known_shape(name)
     if not isinstance(model, ModelShape):
-        name = getattr(chosen, "model_name", type(chosen).__name__)
-        return _approximate(shape(DEFAULT_MODEL), ORDINARY_CPU, (f"{name} does not say its model's sizes",))
-    where, notes = _device(str(getattr(chosen, "device", "cpu")), model, measure)
+        note = f"{name} does not say its model's sizes; priced as {DEFAULT_MODEL}"
+        return _approximate(shape(DEFAULT_MODEL), ORDINARY_CPU, (note,))
+    place = getattr(chosen, "device", None)
+    unknown = ORDINARY_CPU, (f"{name} does not say what it runs on; priced as an ordinary CPU",)
+    where, notes = unknown if place is None else _device(str(place), model, measure)
     target = _with_budgets(_target(model, where), chosen)
     tokenizer: Any = getattr(chosen, "tokenizer", None)
     return Place(

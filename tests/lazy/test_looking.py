@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import combinations
 from xml.etree import ElementTree
 
 import polars as pl
@@ -137,12 +138,34 @@ def test_estimates_for_other_models_load_nothing_and_say_what_is_unknown() -> No
         query().estimate(device="rtx-4090", model="llama-3.1-70b")
 
 
+class SomewhereElse:
+    """An engine that says its model's name and nothing of its device, as an endpoint does."""
+
+    model_name, closed = "Qwen/Qwen3-8B", False
+
+    def run(self) -> None: ...
+    def resolve(self) -> None: ...
+    def end(self) -> None: ...
+
+
+def test_an_engine_that_says_little_is_priced_by_its_models_name_and_nothing_is_measured() -> None:
+    asked = qf.lazy(REVIEWS, engine=SomewhereElse()).ai_filter("Is {review} short?")  # type: ignore[arg-type]
+    text = asked.explain()
+    assert "model qwen3-8b" in text and "does not say what it runs on" in text
+
+
 def test_the_graph_is_svg_in_notebooks_and_words_elsewhere() -> None:
     graph = query().show_graph()
     root = ElementTree.fromstring(graph.svg)
     assert len(root.findall("{http://www.w3.org/2000/svg}rect")) == 5
     assert graph._repr_html_().count("<svg") == 1
     assert repr(graph) == query().explain()
+    joined = query().ai_join(pl.DataFrame({"term": ["plot", "actor"]}), "Does {review} mention {term}?").show_graph()
+    boxes = list(joined.root.walk())
+    assert len(boxes) == 7 and [box.asks for box in boxes].count(True) == 2
+    for one, other in combinations(boxes, 2):
+        beside = one.x + one.width < other.x or other.x + other.width < one.x
+        assert beside or one.y + one.height < other.y or other.y + other.height < one.y
     assert "&lt;script" in qf.lazy(REVIEWS).ai_filter("<script>{review}").show_graph().svg
 
 

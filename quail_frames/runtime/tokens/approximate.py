@@ -7,6 +7,7 @@ words are cut into pieces. Ids mean nothing but that equal pieces are equal.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Sequence
 
 from quail_frames.runtime.tokens.ragged import Int32, Ragged
@@ -24,6 +25,7 @@ class ApproximateTokenizer:
     def __init__(self) -> None:
         self._ids: dict[str, int] = {}
         self._texts: list[str] = []
+        self._lock = threading.Lock()  # one tokenizer serves the plans of every thread
 
     def encode(self, texts: Sequence[str]) -> Ragged:
         """Ids of each text's pieces.
@@ -31,7 +33,8 @@ class ApproximateTokenizer:
         >>> ApproximateTokenizer().encode(["a b a b"])[0].tolist()
         [0, 1, 2, 1]
         """
-        return Ragged.of([[self._id(piece) for piece in _PIECES.findall(text)] for text in texts])
+        with self._lock:
+            return Ragged.of([[self._id(piece) for piece in _PIECES.findall(text)] for text in texts])
 
     def count(self, texts: Sequence[str]) -> int:
         """Tokens of all these texts together; remembers no piece of them."""
