@@ -63,9 +63,13 @@ class Alternative:
     price: Roofline | None = None
     host_seconds: float = 0.0
     refused: str | None = None
+    stated: float | None = None
+    """Seconds of a plan whose parts were priced one by one, instead of one work's."""
 
     @property
     def seconds(self) -> float:
+        if self.stated is not None:
+            return self.stated
         return float("inf") if self.price is None else self.price.seconds + self.host_seconds
 
 

@@ -58,7 +58,7 @@ def pairs_decisions(node: AskPairs, written: Node, price: PairsPrice, prices: Pr
 
 
 def _same_join(written: AskPairs, planned: AskPairs) -> bool:
-    return (written.call, written.slots, written.how) == (planned.call, planned.slots, planned.how)
+    return (written.call, written.how) == (planned.call, planned.how)
 
 
 def _order(ask: Ask, price: ChainPrice, table: Table, prices: Prices) -> Iterator[Choice]:

@@ -10,6 +10,7 @@ from quail_frames.cost.roofline import roofline
 from quail_frames.cost.work import NOTHING, Work
 from quail_frames.optimizer.chain import ChainPrice, price_in_order, priced_calls
 from quail_frames.optimizer.decisions import chain_decisions, pairs_decisions
+from quail_frames.optimizer.join_decisions import join_decisions
 from quail_frames.optimizer.pairs import PairsPrice, pairs_price
 from quail_frames.optimizer.prices import CallFigures, Prices
 from quail_frames.optimizer.rules.keep_resident import anchor_document, document_of, retained
@@ -78,6 +79,8 @@ class PlanEstimate:
 
     root: StepEstimate
     prices: Prices
+    decisions: tuple[Choice, ...] = ()
+    """Those about the whole query: the order of joins."""
 
     @property
     def steps(self) -> tuple[StepEstimate, ...]:
@@ -114,7 +117,8 @@ class PlanEstimate:
 def estimate_plan(planned: Node, written: Node, prices: Prices) -> PlanEstimate:
     """The planned query, step by step; `written` says which anchors the user named."""
     unpriced = PlanEstimate(_step(planned, written, prices, 0.0), prices)
-    return PlanEstimate(_step(planned, written, prices, unpriced.work.new_tokens), prices)
+    root = _step(planned, written, prices, unpriced.work.new_tokens)
+    return PlanEstimate(root, prices, join_decisions(planned, written, prices))
 
 
 def _step(node: Node, written: Node, prices: Prices, tokens: float) -> StepEstimate:

@@ -198,3 +198,15 @@ def test_texts_that_start_alike_are_expected_to_share_their_start() -> None:
     sharing = text.split("prefix sharing across rows: ")[1]
     assert sharing.startswith("shared") and "  separate  " in sharing
     assert "prefix sharing" not in qf.lazy(REVIEWS).ai_filter("Is {review} long?").explain()
+
+
+def test_the_order_of_joins_is_a_decision_with_its_alternative() -> None:
+    many = pl.DataFrame({"term": [f"term {n}" for n in range(40)]})
+    few = pl.DataFrame({"tone": ["glad"]})
+    joined = qf.lazy(REVIEWS.head(60)).ai_join(many, "Does {review} mention {term}?", selectivity=0.9, anchor="left")
+    joined = joined.ai_join(few, "Is {review} {tone}?", selectivity=0.01, anchor="left")
+    order = joined.explain().split("order of joins: ")[1].split("price:")[0]
+    assert 'ai_if("Is {review} {tone}?"), then ai_if("Does {review} mention {term}?")' in order.splitlines()[0]
+    assert "as written: " in order and "<- taken" in order
+    (choice,) = joined.explain(format="json")["decisions"]
+    assert choice["alternatives"][0]["name"] == choice["chosen"]

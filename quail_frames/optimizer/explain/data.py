@@ -28,6 +28,7 @@ def explanation(written: Node, planned: Node | None = None, estimate: PlanEstima
         "tokens": estimate.work.new_tokens,
         "seconds": estimate.seconds,
         "speed_of_light": estimate.least_seconds,
+        "decisions": [_choice(choice) for choice in estimate.decisions],
         "cost": estimate.cost,
         "priced_by": {
             "model": asdict(target.shape),
@@ -114,7 +115,7 @@ def _alternative(alternative: Alternative) -> Data:
     price = alternative.price
     return {
         "name": alternative.name,
-        "seconds": None if price is None else alternative.seconds,
+        "seconds": None if alternative.refused is not None else alternative.seconds,
         "refused": alternative.refused,
         "work": None if alternative.work is None else work_data(alternative.work),
         "components": None if price is None else [asdict(part) for part in price.components],

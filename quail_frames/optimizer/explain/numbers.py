@@ -46,8 +46,9 @@ def priced(alternative: Alternative) -> str:
     """An alternative's price, or why it is not possible."""
     if alternative.refused is not None:
         return alternative.refused
-    tokens = 0.0 if alternative.work is None else alternative.work.new_tokens
-    return f"{duration(alternative.seconds)} for {count(tokens)} tokens"
+    if alternative.work is None:
+        return duration(alternative.seconds)
+    return f"{duration(alternative.seconds)} for {count(alternative.work.new_tokens)} tokens"
 
 
 def rate(value: float, unit: str) -> str:

@@ -64,6 +64,8 @@ def _totals(estimate: PlanEstimate) -> Iterator[str]:
 
 def _decisions(estimate: PlanEstimate) -> Iterator[str]:
     numbers, explained = step_numbers(estimate.root.node), set[str]()
+    for choice in estimate.decisions:
+        yield from ("", *_choice("whole query", choice), f"  price: {choice.formula}")
     for step in estimate.steps:
         for choice in step.decisions:
             yield ""
