@@ -14,8 +14,8 @@ from quail_frames.plan.logical import AskPairs, Filter, Node, Project, Side, Wit
 RIGHT_PAYS = 0.8
 """A right anchor holds the rows up until the last pair is known: it has to cost less than this share of a left one."""
 FORMULA = (
-    "different anchors x (document + frame + partners of each x (partner + cue)); equal texts count once, and an "
-    "anchor that a filter below asks about is computed already"
+    "by the plan below the join as written: different anchors x (document + frame + partners of each x (partner + "
+    "cue)); equal texts count once, and an anchor that a filter below asks about is computed already"
 )
 
 
