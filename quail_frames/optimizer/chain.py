@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from quail_frames.cost.work import NOTHING, Work, asks, label_scoring, prefill
+from quail_frames.cost.work import NOTHING, Work, label_scoring, prefill
 from quail_frames.optimizer.flow import Flow, flow_of
 from quail_frames.optimizer.prices import CallFigures, Prices
 from quail_frames.optimizer.selectivity import passing_share
@@ -110,8 +110,6 @@ def _priced(use: CallUse, figures: CallFigures, shared: bool, table: Table, pric
 def _ask(figures: CallFigures, context: float, suffix: float, prices: Prices) -> Work:
     """One ask on its context: the suffix, the label tokens it feeds, and the head rows it reads."""
     share, reach = figures.head_share(prices.vocabulary), prices.target.shape.reach
-    if figures.scoring == "true_false":
-        return asks(context, suffix, 1, "unified", share, reach)
     return label_scoring(figures.answer, context, suffix, 0, share, reach)
 
 
