@@ -11,13 +11,14 @@ PYTEST_ARGS ?=
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint test-slow bench clean
+.PHONY: help demo test lint test-slow bench gpu-check clean
 
 help:
 	@echo "make demo       install what is needed into $(VENV), fetch the default model, run the demo"
 	@echo "make test       style, types, import direction and the tests (slow ones left out)"
 	@echo "make test-slow  the slow tests"
 	@echo "make bench      our filter chain beside a plain transformers loop, figures in benchmarks/out"
+	@echo "make gpu-check PYTHON=python3   on a CUDA machine: kernel tests, parity, figures in benchmarks/out/gpu; installs nothing"
 	@echo "make clean      remove $(VENV), caches and build outputs"
 
 demo: $(VENV)/.demo
@@ -38,6 +39,10 @@ test-slow: $(VENV)/.dev
 bench: $(VENV)/.dev
 	mkdir -p benchmarks/out
 	$(BIN)/python -m benchmarks.filter_chain --json benchmarks/out/filter_chain.json
+
+# With the interpreter as it is: a GPU machine has its own torch and triton.
+gpu-check:
+	$(PYTHON) -m benchmarks.gpu_check --out benchmarks/out/gpu
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,8 +1,8 @@
 """Times every kernel beside its rivals and its roofline, at Qwen3-4B shapes.
 
-    python benchmarks/gpu_kernels.py                            on a CUDA machine: table, and JSON under --out
-    python benchmarks/gpu_kernels.py --tokens 64 --contexts 2   anywhere: the same code on tiny batches
-    python benchmarks/gpu_kernels.py --paper h100 --write docs/kernels.md    traffic and roofline on paper, no GPU
+    python -m benchmarks.gpu_kernels                            on a CUDA machine: table, and JSON under --out
+    python -m benchmarks.gpu_kernels --tokens 64 --contexts 2   anywhere: the same code on tiny batches
+    python -m benchmarks.gpu_kernels --paper h100 --write docs/kernels.md    traffic and roofline on paper, no GPU
 
 Needs torch and, on CUDA, triton. `of ceiling` is measured against this machine's own copy and matmul rates.
 """
@@ -19,8 +19,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
-from kernel_cases import Case, Shape, cases
 
+from benchmarks.kernel_cases import Case, Shape, cases
 from quail_frames.cost.devices import device as profile
 from quail_frames.kernels.dispatch import OPERATIONS, choices, using
 
@@ -100,16 +100,16 @@ def measured_ceilings(device: torch.device) -> Ceilings:
     return Ceilings(copy, {"bf16": bf16, "fp8": fp8})
 
 
-def timings(case: Case, device: torch.device, ceilings: Ceilings) -> list[Timing]:
+def timings(case: Case, device: torch.device, ceilings: Ceilings, least: float = 0.2) -> list[Timing]:
     """Every candidate of the case's operation that can run here."""
     found = []
-    least, bound = ceilings.seconds(case)
+    limit, bound = ceilings.seconds(case)
     for candidate in OPERATIONS[case.operation]:
         if device.type == "cuda" and candidate.name == "torch" and case.operation.endswith("attention"):
             continue  # the reference loops over groups; it is there to be right
         with using(**{case.operation: candidate.name}):
             try:
-                seconds = seconds_of(case.run, device)
+                seconds = seconds_of(case.run, device, least)
             except ValueError as reason:  # dispatch says why this candidate cannot run here
                 sys.stderr.write(f"left out: {reason}\n")
                 continue
@@ -120,7 +120,7 @@ def timings(case: Case, device: torch.device, ceilings: Ceilings) -> list[Timing
                 seconds,
                 case.bytes / seconds / 1e9,
                 case.flops / seconds / 1e12,
-                least / seconds,
+                limit / seconds,
                 bound,
             )
         )

@@ -80,6 +80,7 @@ def findings() -> Iterator[tuple[str, str]]:
         yield library, installed(library) or "missing"
     yield from processor()
     yield from devices()
+    yield from chosen_kernels()
     yield from model_cache()
     for extra, distributions in EXTRAS.items():
         yield f"extra {extra}", extra_state(distributions)
@@ -103,6 +104,29 @@ def devices() -> Iterator[tuple[str, str]]:
         device = torch.cuda.get_device_properties(index)
         capability = f"compute capability {device.major}.{device.minor}"
         yield f"cuda:{index}", f"{device.name}, {device.total_memory / 2**30:.0f} GiB, {capability}"
+
+
+def chosen_kernels() -> Iterator[tuple[str, str]]:
+    """What each GPU, and `device="kernels"` on the CPU, runs for every operation, and why others were left."""
+    import torch
+
+    from quail_frames.kernels import choices
+    from quail_frames.kernels.dispatch import ENVIRONMENT
+
+    yield (
+        "kernels",
+        f"pinned by {ENVIRONMENT}={os.environ[ENVIRONMENT]}" if os.environ.get(ENVIRONMENT) else "by device",
+    )
+    cards = [f"cuda:{index}" for index in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
+    for device in ("cpu", *cards):
+        try:
+            found = choices(device)
+        except ValueError as error:  # a pin that this device cannot keep
+            yield f"kernels on {device}", str(error)
+            continue
+        names = {choice.name for choice in found}
+        whole = f"{names.pop()} for every operation" if len(names) == 1 else "\n".join(map(str, found))
+        yield f"kernels on {device}", whole
 
 
 def model_cache() -> Iterator[tuple[str, str]]:

@@ -47,6 +47,10 @@ class ModelError(QuailFramesError, RuntimeError):
     """A model cannot be found, fetched, read or run."""
 
 
+class DeviceMemoryError(ModelError):
+    """A batch does not fit the device's memory beside the model and its KV."""
+
+
 class ContextOverflowError(QuailFramesError, ValueError):
     """A prompt is longer than the model's context.
 

@@ -83,7 +83,7 @@ def configure(
         `smollm2-135m` (the default), a Hugging Face id, a folder with safetensors, a
         `.gguf` file, or `oracle`, which answers from a hash and needs no download.
     device
-        `cpu`; `null` and `simulated:...` as in `Engine`. Models do not run on a GPU yet.
+        `cpu`, `cuda` or `cuda:1`; `kernels`, `null` and `simulated:...` as in `Engine`.
     dtype
         Type of the weights: `auto`, `float32`, `bfloat16` or `float16`.
     kv_budget

@@ -8,6 +8,9 @@ of like lengths, planned once for a batch and used in every layer.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -16,6 +19,7 @@ from quail_frames.runtime.attention_plan import (
     InsideBucket,
     Padded,
     PrefixBucket,
+    effective_window,
     inside_buckets,
     prefix_buckets,
     run_or_index,
@@ -53,22 +57,40 @@ class KvWriter:
         return keys, values
 
 
-class TreeAttention:
-    """`Attend` of a batch: writes kept K and V into the arena, then reads prefixes from it."""
+@dataclass(frozen=True, eq=False)
+class TreePlan:
+    """What the layers of one window attend to."""
 
-    def __init__(self, batch: Batch, arena: KvArena) -> None:
+    inside: tuple[InsideBucket, ...]
+    prefixes: tuple[PrefixBucket, ...]
+
+
+class TreeAttention:
+    """`Attend` of a batch: writes kept K and V into the arena, then reads prefixes from it.
+
+    `windows` says how many tokens back each layer sees (None: all); empty: no layer has a window.
+    """
+
+    def __init__(self, batch: Batch, arena: KvArena, windows: Sequence[int | None] = ()) -> None:
         self._writer = KvWriter(batch, arena)
-        self._inside = list(inside_buckets(batch.segments, arena.k.dtype))
-        self._prefixes = list(prefix_buckets(batch, arena.k.dtype))
+        self._windows = [effective_window(batch, window) for window in windows] or [None] * len(arena.k)
+        dtype = arena.k.dtype
+        self._plans = {
+            window: TreePlan(
+                tuple(inside_buckets(batch.segments, dtype, window)), tuple(prefix_buckets(batch, dtype, window))
+            )
+            for window in set(self._windows)
+        }
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """q [T, heads, head_dim], k and v [T, KV heads, head_dim]; gives [T, heads, head_dim]."""
         keys, values = self._writer.write(layer, k, v)
+        plan = self._plans[self._windows[layer]]
         out = q.new_empty(q.shape)
-        weight = torch.empty(q.shape[:2], dtype=torch.float32) if self._prefixes else None
-        for inside in self._inside:
+        weight = torch.empty(q.shape[:2], dtype=torch.float32) if plan.prefixes else None
+        for inside in plan.inside:
             _attend_inside(inside, q, k, v, out, weight)
-        for prefix in self._prefixes:
+        for prefix in plan.prefixes:
             assert weight is not None
             _merge_prefix(prefix, q, keys, values, out, weight)
         return out
@@ -92,7 +114,11 @@ def _merge_prefix(bucket: PrefixBucket, q: Tensor, keys: Tensor, values: Tensor,
     rows, kv_heads = bucket.rows, keys.shape[1]
     grouped = rows.take(q).unflatten(2, (kv_heads, -1)).transpose(1, 2).flatten(2, 3)
     key, value = (bucket.slots.take(x).transpose(1, 2) for x in (keys, values))
-    attended, lse = flash(grouped, key, value, causal=False, mask=bucket.mask)
+    mask = bucket.mask
+    if mask is not None:
+        repeats = grouped.shape[2] // rows.shape[1] if mask.shape[2] > 1 else 1
+        mask = mask.expand(-1, -1, -1, repeats, -1).flatten(2, 3)
+    attended, lse = flash(grouped, key, value, causal=False, mask=mask)
     attended, lse = _by_row(rows, attended), _by_row(rows, lse)
     share = torch.sigmoid(lse - weight[rows.targets]).unsqueeze(-1).to(out.dtype)
     if isinstance(rows.targets, slice):

@@ -93,7 +93,7 @@ class PrefixBucket:
     """Units of like lengths and the rows that read each of them.
 
     slots    arena slots of each prefix
-    mask     additive, [units, 1, 1, longest]; None where nothing is padded
+    mask     additive, [units, 1, 1 or rows, 1, longest]; None where nothing is padded and no window hides anything
     """
 
     rows: Padded
@@ -101,33 +101,46 @@ class PrefixBucket:
     mask: Tensor | None
 
 
-def inside_buckets(segments: Sequence[Segments], dtype: torch.dtype) -> Iterator[InsideBucket]:
+def inside_buckets(
+    segments: Sequence[Segments], dtype: torch.dtype, window: int | None = None
+) -> Iterator[InsideBucket]:
     """Buckets that hold every ask of the segments once."""
     plain = [part for part in segments if part.tree is None]
     if plain:
         starts = np.concatenate([part.starts for part in plain])
         lengths = np.concatenate([part.lengths for part in plain])
         for chosen in buckets(lengths):
-            yield InsideBucket(padded_runs(starts[chosen], lengths[chosen]), None)
+            hides = window is not None and int(lengths[chosen].max()) > window
+            visible = visible_inside(lengths[chosen], None, window)[:, None] if hides else None
+            mask = None if visible is None else additive(visible, dtype)
+            yield InsideBucket(padded_runs(starts[chosen], lengths[chosen]), mask)
     for part in segments:
         if part.tree is not None:
             for chosen in buckets(part.lengths):
-                visible = visible_inside(part.lengths[chosen], part.tree)
+                visible = visible_inside(part.lengths[chosen], part.tree, window)
                 rows = padded_runs(part.starts[chosen], part.lengths[chosen])
                 yield InsideBucket(rows, additive(visible[:, None], dtype))
 
 
-def visible_inside(lengths: Int64, tree: TokenTree | None) -> npt.NDArray[np.bool_]:
-    """[asks, n, n]: causal, with the last tokens of each ask seeing only their ancestors among each other."""
+def visible_inside(lengths: Int64, tree: TokenTree | None, window: int | None = None) -> npt.NDArray[np.bool_]:
+    """[asks, n, n]: causal, with the last tokens of each ask seeing only their ancestors among each other.
+
+    With a window, a token sees only those less than `window` positions before it.
+    """
     most = int(lengths.max())
     visible = np.tril(np.ones((most, most), dtype=np.bool_))[None].repeat(len(lengths), axis=0)
+    positions = np.arange(most)[None].repeat(len(lengths), axis=0)
     if tree is not None:
-        nodes = (lengths - len(tree))[:, None] + np.arange(len(tree))
-        visible[np.arange(len(lengths))[:, None, None], nodes[:, :, None], nodes[:, None, :]] = tree.visible
+        asks, chain = np.arange(len(lengths))[:, None], lengths - len(tree)
+        nodes = chain[:, None] + np.arange(len(tree))
+        visible[asks[:, :, None], nodes[:, :, None], nodes[:, None, :]] = tree.visible
+        positions[asks, nodes] = chain[:, None] + tree.depths
+    if window is not None:
+        visible &= positions[:, :, None] - positions[:, None, :] < window
     return visible
 
 
-def prefix_buckets(batch: Batch, dtype: torch.dtype) -> Iterator[PrefixBucket]:
+def prefix_buckets(batch: Batch, dtype: torch.dtype, window: int | None = None) -> Iterator[PrefixBucket]:
     """Buckets that hold every unit of the batch once."""
     if not len(batch.unit_lengths):
         return
@@ -137,10 +150,23 @@ def prefix_buckets(batch: Batch, dtype: torch.dtype) -> Iterator[PrefixBucket]:
             units = alike[inner]
             columns = np.arange(int(counts[units].max()))
             valid = columns < counts[units][:, None]
-            places = np.where(valid, starts[units][:, None] + columns, 0)
-            slots, visible = prefix_slots(batch, units)
-            mask = None if visible.all() else additive(visible[:, None, None, :], dtype)
-            yield PrefixBucket(padded(order[places], valid), padded(slots, visible), mask)
+            rows = order[np.where(valid, starts[units][:, None] + columns, 0)]
+            slots, there = prefix_slots(batch, units)
+            visible = there[:, None, None, None, :]
+            if window is not None:
+                visible = visible & in_window(batch, rows, slots.shape[1], window)[:, None, :, None, :]
+            mask = None if visible.all() else hidden(visible, dtype)
+            yield PrefixBucket(padded(rows, valid), padded(slots, there), mask)
+
+
+def in_window(batch: Batch, rows: Int64, length: int, window: int) -> npt.NDArray[np.bool_]:
+    """[..., length]: which positions from 0 on each of `rows` [...] sees through a window."""
+    return batch.positions[rows][..., None] - np.arange(length) < window
+
+
+def effective_window(batch: Batch, window: int | None) -> int | None:
+    """The window, or None where no token of the batch stands so far on that it hides anything."""
+    return None if window is None or int(batch.positions.max(initial=0)) < window else window
 
 
 def _rows_by_unit(batch: Batch) -> tuple[Int64, Int64, Int64]:
@@ -168,6 +194,12 @@ def additive(visible: npt.NDArray[np.bool_], dtype: torch.dtype) -> Tensor:
     """0 where visible, -inf elsewhere."""
     mask = torch.zeros(visible.shape, dtype=dtype)
     return mask.masked_fill_(torch.from_numpy(~visible), float("-inf"))
+
+
+def hidden(visible: npt.NDArray[np.bool_], dtype: torch.dtype) -> Tensor:
+    """As `additive`, with the lowest number for -inf: a row that sees nothing gives numbers, which weigh nothing."""
+    mask = torch.zeros(visible.shape, dtype=dtype)
+    return mask.masked_fill_(torch.from_numpy(~visible), torch.finfo(dtype).min)
 
 
 def buckets(lengths: Int64) -> Iterator[Int64]:

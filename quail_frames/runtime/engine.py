@@ -36,8 +36,10 @@ class Engine:
     model
         `"smollm2-135m"` (fetched once), a Hugging Face id, a folder of safetensors, a
         `.gguf` file, or `"oracle"`: deterministic answers without arithmetic, for tests.
+        An opened model is taken as it is.
     device
-        `"cpu"`; `"null"`: answers from a hash of the tokens, which times the host
+        `"cpu"`; `"cuda"` or `"cuda:1"`; `"kernels"`: the code of a GPU on the CPU, for checking
+        it where there is none; `"null"`: answers from a hash of the tokens, which times the host
         alone; `"simulated:h100-sxm"`: the same, with `device_seconds` by the roofline of that
         device for a model whose shape is known (`"qwen3-4b-fp8"`).
     dtype
@@ -71,7 +73,7 @@ class Engine:
 
     def __init__(
         self,
-        model: str | os.PathLike[str] = DEFAULT_MODEL,
+        model: str | os.PathLike[str] | OpenedModel = DEFAULT_MODEL,
         *,
         device: str = "cpu",
         dtype: Dtype = "auto",
@@ -81,8 +83,9 @@ class Engine:
         attention: AttentionPath = "auto",
         fuse: Fuse = "auto",
     ) -> None:
+        opened = model if isinstance(model, OpenedModel) else None
         self.model_name = check_options(
-            model,
+            opened.identity if opened is not None else model,
             device=device,
             dtype=dtype,
             kv_budget=kv_budget,
@@ -91,7 +94,8 @@ class Engine:
             attention=attention,
             fuse=fuse,
         )
-        opened = open_model(self.model_name, device=device, dtype=dtype, attention=attention, fuse=fuse)
+        if opened is None:
+            opened = open_model(self.model_name, device=device, dtype=dtype, attention=attention, fuse=fuse)
         self.identity = opened.identity
         self.tokenizer = opened.tokenizer
         self.traits = opened.traits

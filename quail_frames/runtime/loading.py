@@ -52,6 +52,10 @@ def open_model(
         return _open_simulated(name, device.removeprefix("simulated:"))
     if name == "oracle":
         return _open_oracle(device)
+    if device == "kernels" or device.startswith("cuda"):
+        from quail_frames.runtime.device.opening import open_device_model
+
+        return open_device_model(name, device=device, dtype=dtype, attention=attention)
     from quail_frames.runtime.torch_model import open_torch_model
 
     return open_torch_model(name, device=device, dtype=dtype, attention=attention, fuse=fuse)
@@ -70,11 +74,11 @@ def _open_simulated(name: str, device_name: str) -> OpenedModel:
         kv_bytes_per_token=int(model.kv_bytes_per_token),
         default_kv_bytes=int(room.kv_bytes),
         default_token_budget=room.tokens,
-        share_from=_share_from(model, place),
+        share_from=share_from(model, place),
     )
 
 
-def _share_from(model: ModelShape, place: devices.Device) -> int:
+def share_from(model: ModelShape, place: devices.Device) -> int:
     """Pages whose prefill takes the device as long as sharing takes the host."""
     page = roofline(prefill(PAGE), model, place, batches=0.0).seconds
     return max(1, math.ceil(HOST_SECONDS / page))

@@ -65,6 +65,7 @@ class RunReport:
     truncated           prompts cut to the model's context (`overflow="truncate"`)
     overflowed          prompts answered null because they did not fit (`overflow="null"`)
     batches             runs of the model
+    halved              times that the token budget was halved because a batch did not fit the device's memory
     device_seconds      time the model was running
     work                what the model did, as the cost model counts it
     asked, passed       by the identity of a call: how often it was asked, and answered TRUE
@@ -82,6 +83,7 @@ class RunReport:
     truncated: int = 0
     overflowed: int = 0
     batches: int = 0
+    halved: int = 0
     device_seconds: float = 0.0
     seconds: float = 0.0
     work: Work = NOTHING
@@ -127,6 +129,7 @@ class RunReport:
             "prompts cut": self.truncated,
             "prompts too long, answered null": self.overflowed,
             "changes of the questions' order": len(self.order_changes),
+            "token budget halved, out of memory": self.halved,
         }
         names |= {name: f"{value:,}" for name, value in optional.items() if value}
         width = max(map(len, names))

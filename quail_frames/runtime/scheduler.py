@@ -6,25 +6,29 @@ The scheduler knows neither calls nor rows; an operator emits asks and consumes 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import pyarrow as pa
 
-from quail_frames.errors import QuailFramesError
+from quail_frames.errors import DeviceMemoryError, QuailFramesError
 from quail_frames.runtime.batch import Batch, Float32
 from quail_frames.runtime.batch_work import batch_work
 from quail_frames.runtime.kv.memory import Memory
 from quail_frames.runtime.report import RunReport
 from quail_frames.runtime.room import Room
+from quail_frames.runtime.split import run_in_halves
 
 T = TypeVar("T", contravariant=True)
 
 FULL = 0.75
 """While the device works, the next batch is built once this share of the token budget is ready."""
+LEAST_BUDGET = 64
+"""Tokens below which a lack of memory halves the budget no further."""
 AHEAD = 3
 """How many token budgets of undecided input an operator reads ahead."""
 
@@ -42,6 +46,15 @@ class Model(Protocol):
 
     def clock(self) -> float:
         """Seconds on the device's clock."""
+        ...
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """A model that can do a part of a batch's work while the batch before it runs."""
+
+    def prepare(self, batch: Batch) -> Callable[[], list[Float32]]:
+        """Do that part; what is returned runs the batch as `run` does."""
         ...
 
 
@@ -63,12 +76,21 @@ class Operator(Protocol[T]):
     def close(self) -> None: ...
 
 
+class Ran(NamedTuple):
+    """Logits of a batch, the device's seconds, and how often it had to be halved to fit the device."""
+
+    answers: list[Float32]
+    seconds: float
+    halved: int
+
+
 @dataclass
 class Running:
     """A batch under way."""
 
-    answers: Future[tuple[list[Float32], float]]
+    answers: Future[Ran]
     tags: list[Any]
+    tokens: int
 
 
 class Scheduler:
@@ -145,11 +167,15 @@ class Scheduler:
         report.fresh_tokens += len(batch)
         report.work += batch_work(batch, self._vocabulary)
         report.reused_tokens += sum(int(block.prefix.sum()) for block in batch.blocks if block.readout is not None)
-        return Running(self._submitted(batch), room.tags)
+        return Running(self._submitted(batch), room.tags, len(batch))
 
-    def _submitted(self, batch: Batch) -> Future[tuple[list[Float32], float]]:
+    def _submitted(self, batch: Batch) -> Future[Ran]:
+        model = self._model
+        run: Callable[[], list[Float32]] = partial(model.run, batch)
+        if isinstance(model, Prepares):
+            run = model.prepare(batch)
         try:
-            return self._worker.submit(_timed, self._model, batch)
+            return self._worker.submit(_timed, model, batch, run)
         except RuntimeError as error:  # what the standard library raises once the worker is shut down
             raise QuailFramesError(
                 "the engine was closed while this query ran: end or close the query first, then the engine"
@@ -157,8 +183,11 @@ class Scheduler:
 
     def _finish(self, operator: Operator[T], running: Running, report: RunReport) -> None:
         """Wait for a batch and hand its answers to the operator."""
-        answers, seconds = running.answers.result()
+        answers, seconds, halved = running.answers.result()
         report.device_seconds += seconds
+        report.halved += halved
+        if halved:
+            self._budget = max(min(self._budget, running.tokens) >> halved, min(self._budget, LEAST_BUDGET))
         reading = [tag for tag in running.tags if tag is not None]
         with self._lock:
             for tag, logits in zip(reading, answers, strict=True):
@@ -166,7 +195,12 @@ class Scheduler:
             operator.settle()
 
 
-def _timed(model: Model, batch: Batch) -> tuple[list[Float32], float]:
+def _timed(model: Model, batch: Batch, run: Callable[[], list[Float32]]) -> Ran:
     started = model.clock()
-    answers = model.run(batch)
-    return answers, model.clock() - started
+    try:
+        answers, halved = run(), 0
+    except DeviceMemoryError:
+        answers, halved = [], -1
+    if halved:  # outside the handler: what the failed run holds is freed only once its exception is gone
+        answers, halved = run_in_halves(model.run, batch)
+    return Ran(answers, model.clock() - started, halved)

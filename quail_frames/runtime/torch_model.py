@@ -12,7 +12,6 @@ from torch import Tensor
 
 from quail_frames.cost.shapes import Dtype as ShapeDtype
 from quail_frames.cost.shapes import ModelShape
-from quail_frames.errors import ModelError
 from quail_frames.runtime.attention import KvArena, TreeAttention
 from quail_frames.runtime.batch import Batch, Float32, Read
 from quail_frames.runtime.compiled import DecisionFormat, ModelTraits
@@ -21,15 +20,16 @@ from quail_frames.runtime.models.config import ModelConfig
 from quail_frames.runtime.models.decision_head import DecisionHead
 from quail_frames.runtime.models.decoder import Decoder
 from quail_frames.runtime.models.fused import Fuse, Fuser
-from quail_frames.runtime.models.load import Dtype, LoadedModel, load_model
+from quail_frames.runtime.models.load import Dtype, ModelSpec, load_model
 from quail_frames.runtime.options import AttentionPath
+from quail_frames.runtime.out_of_memory import named_memory_errors
 from quail_frames.runtime.tokens.layouts import Markers
 from quail_frames.runtime.unified_attention import UnifiedAttention
 
 HEAD_ROWS = 256
 """Rows of the full output head computed at a time, where a read-out needs the whole vocabulary."""
 CPU_TOKEN_BUDGET = 2048
-_DTYPES: dict[torch.dtype, ShapeDtype] = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+SHAPE_DTYPES: dict[torch.dtype, ShapeDtype] = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
 class TorchModel:
@@ -59,14 +59,18 @@ class TorchModel:
         """Seconds."""
         return time.perf_counter()
 
-    @torch.inference_mode()
     def run(self, batch: Batch) -> list[Float32]:
         """Logits for every read of the batch, in order."""
+        with named_memory_errors():
+            return self._run(batch)
+
+    @torch.inference_mode()
+    def _run(self, batch: Batch) -> list[Float32]:
         assert self._arena is not None
         rows = np.concatenate([read.rows for read in batch.reads]) if batch.reads else np.zeros(0, dtype=np.int64)
         tokens, positions = torch.from_numpy(batch.tokens), torch.from_numpy(batch.positions)
         self._fuser.before(len(batch))
-        attend = self._attention(batch, self._arena)
+        attend = self._attention(batch, self._arena, self._decoder.config.windows)
         hidden = self._decoder.hidden(tokens, positions, attend, torch.from_numpy(rows))
         parts = hidden.split([len(read.rows) for read in batch.reads])
         return [self._read(part, read) for part, read in zip(parts, batch.reads, strict=True)]
@@ -87,30 +91,25 @@ class TorchModel:
 def open_torch_model(
     name: str, *, device: str, dtype: Dtype, attention: AttentionPath = "auto", fuse: Fuse = "auto"
 ) -> OpenedModel:
-    """Load a model and say what the engine needs to plan with it."""
-    if device != "cpu":
-        raise ModelError(
-            f"device {device!r}: models run on the CPU so far (docs/kernels.md says what a GPU path has and lacks); "
-            "use device='cpu', or 'simulated:h100-sxm' to study a plan on a GPU"
-        )
+    """Load a model for the CPU and say what the engine needs to plan with it."""
     loaded = load_model(name, device=device, dtype=dtype)
     decoder, config = loaded.decoder, loaded.decoder.config
     per_token = 2 * config.num_layers * config.num_kv_heads * config.head_dim * decoder.dtype.itemsize
     return OpenedModel(
         TorchModel(decoder, attention, fuse, loaded.head),
         loaded.tokenizer,
-        _traits(loaded),
-        _shape(loaded),
+        traits_of(loaded.spec, loaded.head),
+        shape_of(loaded.name, config, decoder.dtype),
         identity=f"{loaded.identity} {decoder.dtype}",
         context_length=loaded.spec.context_length,
         kv_bytes_per_token=per_token,
-        default_kv_bytes=min(_physical_memory() // 4, 4 * GIB),
+        default_kv_bytes=cpu_kv_bytes(),
         default_token_budget=CPU_TOKEN_BUDGET,
-        recompute_cost=_recompute_cost(config),
+        recompute_cost=recompute_cost(config),
     )
 
 
-def _recompute_cost(config: ModelConfig) -> Callable[[int], float]:
+def recompute_cost(config: ModelConfig) -> Callable[[int], float]:
     """FLOPs of computing n tokens: 2 n weights + 2 n^2 heads head_dim layers (causal attention)."""
     projections = 2 * config.hidden_size * config.head_dim * (config.num_heads + config.num_kv_heads)
     weights = config.num_layers * (projections + 3 * config.hidden_size * config.intermediate_size)
@@ -118,8 +117,8 @@ def _recompute_cost(config: ModelConfig) -> Callable[[int], float]:
     return lambda tokens: 2.0 * weights * tokens + float(pairs) * tokens * tokens
 
 
-def _traits(loaded: LoadedModel) -> ModelTraits:
-    spec = loaded.spec
+def traits_of(spec: ModelSpec, head: DecisionHead | None) -> ModelTraits:
+    """What spec and decision head say about prompts and read-outs."""
     markers = Markers(spec.before_preamble, spec.after_cue, spec.bos_id)
     return ModelTraits(
         markers,
@@ -128,20 +127,17 @@ def _traits(loaded: LoadedModel) -> ModelTraits:
         spec.bias,
         spec.choice_temperature,
         spec.letters_temperature,
-        decision=_decision(loaded),
+        decision=None
+        if head is None
+        else DecisionFormat(spec.masked_options, spec.blocks, head.width, spec.head_questions),
         default_label_scoring=spec.label_scoring,
     )
 
 
-def _decision(loaded: LoadedModel) -> DecisionFormat | None:
-    spec, head = loaded.spec, loaded.head
-    return None if head is None else DecisionFormat(spec.masked_options, spec.blocks, head.width, spec.head_questions)
-
-
-def _shape(loaded: LoadedModel) -> ModelShape:
-    config = loaded.decoder.config
+def shape_of(name: str, config: ModelConfig, dtype: torch.dtype) -> ModelShape:
+    """The model's sizes, which the cost model prices by."""
     return ModelShape(
-        loaded.name,
+        name,
         config.num_layers,
         config.hidden_size,
         config.num_heads,
@@ -152,9 +148,17 @@ def _shape(loaded: LoadedModel) -> ModelShape:
         config.tie_word_embeddings,
         config.qk_norm,
         config.attention_bias,
-        dtype=_DTYPES[loaded.decoder.dtype],
-        matrix_dtype=_DTYPES[loaded.decoder.dtype],
+        norms=4 if config.post_norms else 2,
+        window=config.sliding_window if config.sliding_layers else None,
+        windowed_layers=sum(config.sliding_layers),
+        dtype=SHAPE_DTYPES[dtype],
+        matrix_dtype=SHAPE_DTYPES[dtype],
     )
+
+
+def cpu_kv_bytes() -> int:
+    """KV memory on a CPU where none is asked for: a quarter of the machine's, at most 4 GiB."""
+    return min(_physical_memory() // 4, 4 * GIB)
 
 
 def _physical_memory() -> int:

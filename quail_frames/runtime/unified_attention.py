@@ -5,7 +5,7 @@ It reads a shared prefix once for every ask and needs a mask, but joins nothing 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,9 +15,12 @@ from torch import Tensor
 
 from quail_frames.runtime.attention import KvArena, KvWriter, flash
 from quail_frames.runtime.attention_plan import (
+    InsideBucket,
     Padded,
     additive,
     buckets,
+    effective_window,
+    in_window,
     inside_buckets,
     padded,
     padded_runs,
@@ -39,29 +42,48 @@ class UnifiedBucket:
     mask: Tensor
 
 
-class UnifiedAttention:
-    """`Attend` of a batch: writes kept K and V into the arena, then attends once per ask."""
+@dataclass(frozen=True, eq=False)
+class UnifiedPlan:
+    """What the layers of one window attend to: asks without a prefix, and asks with one."""
 
-    def __init__(self, batch: Batch, arena: KvArena) -> None:
+    inside: tuple[InsideBucket, ...]
+    reading: tuple[UnifiedBucket, ...]
+
+
+class UnifiedAttention:
+    """`Attend` of a batch: writes kept K and V into the arena, then attends once per ask.
+
+    `windows` as in `TreeAttention`.
+    """
+
+    def __init__(self, batch: Batch, arena: KvArena, windows: Sequence[int | None] = ()) -> None:
         self._writer = KvWriter(batch, arena)
-        alone = [_asks(part, part.unit < 0) for part in batch.segments]
-        reading = [_asks(part, part.unit >= 0) for part in batch.segments]
-        self._inside = list(inside_buckets([part for part in alone if len(part.starts)], arena.k.dtype))
-        self._buckets = [bucket for part in reading for bucket in _unified_buckets(batch, part, arena.k.dtype)]
+        self._windows = [effective_window(batch, window) for window in windows] or [None] * len(arena.k)
+        self._plans = {window: _plan(batch, arena.k.dtype, window) for window in set(self._windows)}
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """q [T, heads, head_dim], k and v [T, KV heads, head_dim]; gives [T, heads, head_dim]."""
         keys, values = self._writer.write(layer, k, v)
+        plan = self._plans[self._windows[layer]]
         out = q.new_empty(q.shape)
-        for inside in self._inside:
+        for inside in plan.inside:
             _attend(inside.rows, q, inside.rows.take(k), inside.rows.take(v), inside.mask, out)
-        for bucket in self._buckets:
+        for bucket in plan.reading:
             key, value = (
                 torch.cat([bucket.slots.take(prefix), bucket.rows.take(own)], dim=1)
                 for prefix, own in ((keys, k), (values, v))
             )
             _attend(bucket.rows, q, key, value, bucket.mask, out)
         return out
+
+
+def _plan(batch: Batch, dtype: torch.dtype, window: int | None) -> UnifiedPlan:
+    alone = [_asks(part, part.unit < 0) for part in batch.segments]
+    reading = [_asks(part, part.unit >= 0) for part in batch.segments]
+    inside = inside_buckets([part for part in alone if len(part.starts)], dtype, window)
+    return UnifiedPlan(
+        tuple(inside), tuple(bucket for part in reading for bucket in _unified_buckets(batch, part, dtype, window))
+    )
 
 
 def _attend(rows: Padded, q: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, out: Tensor) -> None:
@@ -74,13 +96,18 @@ def _asks(segments: Segments, chosen: npt.NDArray[np.bool_]) -> Segments:
     return Segments(segments.starts[chosen], segments.lengths[chosen], segments.unit[chosen], segments.tree)
 
 
-def _unified_buckets(batch: Batch, segments: Segments, dtype: torch.dtype) -> Iterator[UnifiedBucket]:
+def _unified_buckets(
+    batch: Batch, segments: Segments, dtype: torch.dtype, window: int | None
+) -> Iterator[UnifiedBucket]:
     for alike in buckets(batch.unit_lengths[segments.unit]):
         for inner in buckets(segments.lengths[alike]):
             chosen = alike[inner]
             lengths = segments.lengths[chosen]
             slots, visible = prefix_slots(batch, segments.unit[chosen])
-            inside = visible_inside(lengths, segments.tree)
+            inside = visible_inside(lengths, segments.tree, window)
             before = np.broadcast_to(visible[:, None, :], (len(chosen), inside.shape[1], slots.shape[1]))
+            if window is not None:
+                columns = np.minimum(np.arange(inside.shape[1]), lengths[:, None] - 1)
+                before = before & in_window(batch, segments.starts[chosen][:, None] + columns, slots.shape[1], window)
             mask = additive(np.concatenate([before, inside], axis=2)[:, None], dtype)
             yield UnifiedBucket(padded_runs(segments.starts[chosen], lengths), padded(slots, visible), mask)

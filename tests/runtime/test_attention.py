@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,9 +11,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from quail_frames.runtime.attention import KvArena, TreeAttention
-from quail_frames.runtime.batch import AskBlock, TokenTree, build_batch
+from quail_frames.runtime.batch import AskBlock, Batch, TokenTree, build_batch
+from quail_frames.runtime.device.attention import KernelAttention
+from quail_frames.runtime.device.plan import in_preorder, plan_batch
+from quail_frames.runtime.device.staging import Stager
 from quail_frames.runtime.kv.contexts import ContextTable
 from quail_frames.runtime.kv.pages import PAGE
 from quail_frames.runtime.tokens.ragged import Ragged, offsets_of
@@ -21,7 +25,35 @@ from quail_frames.runtime.unified_attention import UnifiedAttention
 
 HEAD_DIM, LAYERS, LAYER, PAGES = 8, 2, 1, 64
 Float64 = npt.NDArray[np.float64]
-PATHS = pytest.mark.parametrize("path", [TreeAttention, UnifiedAttention])
+
+
+class KernelPath:
+    """`KernelAttention` with the writing that `qk_norm_rope_write` does before it, for rows in the batch's order."""
+
+    unified = False
+
+    def __init__(self, batch: Batch, arena: KvArena, windows: Sequence[int | None] = (None, None)) -> None:
+        plan = plan_batch(batch, self.unified)
+        tensors = Stager(torch.device("cpu")).stage(plan.arrays).tensors()
+        self._attention = KernelAttention(plan, tensors, arena, windows, self.unified)
+        order = in_preorder(batch)
+        self._order = torch.arange(len(batch)) if order is None else torch.from_numpy(order)
+
+    def __call__(self, layer: int, *qkv: Tensor) -> Tensor:
+        q, k, v = (part[self._order] for part in qkv)
+        kept = self._attention.slots >= 0
+        for store, own in zip(self._attention.store(layer), (k, v), strict=True):
+            store[self._attention.slots[kept]] = own[kept]
+        out = torch.empty_like(q)
+        out[self._order] = self._attention.attend(layer, q, k, v, quantize=False).view(q.shape)
+        return out
+
+
+class UnifiedKernelPath(KernelPath):
+    unified = True
+
+
+PATHS = pytest.mark.parametrize("path", [TreeAttention, UnifiedAttention, KernelPath, UnifiedKernelPath])
 
 
 @dataclass(frozen=True)
@@ -107,21 +139,28 @@ def by_definition(q: Float64, keys: Float64, values: Float64, visible: npt.NDArr
     return np.einsum("hnm,mhd->nhd", shares / shares.sum(axis=2, keepdims=True), values)
 
 
-def visible_to(ask: Ask, tree: Tree) -> npt.NDArray[np.bool_]:
+def visible_to(ask: Ask, tree: Tree, window: int | None) -> npt.NDArray[np.bool_]:
     """[tokens, prefix + tokens], walked token by token."""
     seen = np.zeros((ask.tokens, ask.tokens), dtype=np.bool_)
+    places = np.zeros(ask.tokens, dtype=np.int64)
     chain = ask.tokens - len(tree)
     for token in range(ask.tokens):
         node = token - chain
         if node >= len(tree.parents):
             seen[token, :token] = True
+            places[token] = places[:token].max() + 1
         else:
             parent = tree.parents[node] if node >= 0 else -1
             before = token - 1 if node < 0 else chain + parent if parent >= 0 else chain - 1
             if before >= 0:
                 seen[token] = seen[before]
+                places[token] = places[before] + 1
         seen[token, token] = True
-    return np.concatenate([np.ones((ask.tokens, ask.prefix), dtype=np.bool_), seen], axis=1)
+    whole = np.concatenate([np.ones((ask.tokens, ask.prefix), dtype=np.bool_), seen], axis=1)
+    if window is not None:
+        keys = np.concatenate([np.arange(ask.prefix), ask.prefix + places])
+        whole &= ask.prefix + places[:, None] - keys < window
+    return whole
 
 
 class World:
@@ -164,21 +203,23 @@ class World:
 
 
 @PATHS
-@settings(max_examples=40)
-@given(case=cases())
-def test_every_token_attends_to_what_it_sees(path: type, case: Case) -> None:
+@settings(max_examples=60)
+@given(case=cases(), window=st.sampled_from([None, None, 1, 7, 20, 45]))
+def test_every_token_attends_to_what_it_sees(path: type, case: Case, window: int | None) -> None:
     world = World(case)
     rows, heads = len(world.batch), case.kv_heads * case.group
     q, kv = (
         world.random.normal(size=(rows, heads, HEAD_DIM)),
         world.random.normal(size=(2, rows, case.kv_heads, HEAD_DIM)),
     )
-    attend = path(world.batch, world.arena)
+    attend = path(world.batch, world.arena, [None, window])
     got = attend(LAYER, *(torch.from_numpy(x).float() for x in (q, *kv))).numpy()
     for ask, tree, own in world.asks():
         before = world.stored[ask.context][:, : ask.prefix]
         keys, values = np.concatenate([before, kv[:, own]], axis=1)
-        np.testing.assert_allclose(got[own], by_definition(q[own], keys, values, visible_to(ask, tree)), atol=1e-5)
+        np.testing.assert_allclose(
+            got[own], by_definition(q[own], keys, values, visible_to(ask, tree, window)), atol=1e-5
+        )
 
 
 @PATHS

@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from quail_frames.errors import ModelError
-from quail_frames.runtime.models.weights import DECISION_HEAD, WeightSource
+from quail_frames.runtime.models.weights import DECISION_HEAD, BlockScaled, WeightSource
 
 ADAPTERS = Path(__file__).parent / "adapters"
 PACKAGED = {"smollm2-135m-decide": ADAPTERS / "smollm2-135m-decide.safetensors"}
@@ -95,6 +95,10 @@ class AdaptedWeights:
         delta = self._adapter.delta(name.removesuffix(".weight"))
         weights = self._base.read(name)
         return weights if delta is None else weights.to(torch.float32) + delta
+
+    def scaled(self, name: str) -> BlockScaled | None:
+        changed = name in self._head or f"{name.removesuffix('.weight')}.lora_a" in self._adapter.tensors
+        return None if changed else self._base.scaled(name)
 
     def place(self, name: str) -> str:
         return f"{name!r} of {self._adapter.path}" if name in self._head else self._base.place(name)

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from quail_frames.errors import ModelError
+from quail_frames.kernels.quantize import GROUP
+from quail_frames.runtime.models.variants import GEMMA_THETA, gemma3_fields, smollm3_fields
 
-Architecture = Literal["llama", "mistral", "qwen2", "qwen3"]
-ARCHITECTURES: tuple[Architecture, ...] = ("llama", "mistral", "qwen2", "qwen3")
+Architecture = Literal["llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma3_text"]
+ARCHITECTURES: tuple[Architecture, ...] = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma3_text")
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,21 @@ class ModelConfig:
     mlp_bias: bool = False
     qk_norm: bool = False
     sliding_window: int | None = None
-    """Window of the layers that have one, in tokens; it caps `context_length`."""
+    """Window of the layers that have one, in tokens; it caps `context_length` where `sliding_layers` names none."""
+    sliding_layers: tuple[bool, ...] = ()
+    """Which layers see only `sliding_window` tokens back; empty: none, for prompts stay inside the window."""
+    local_rope_theta: float | None = None
+    """RoPE base of the sliding layers where it is their own; they have no RoPE scaling then."""
+    rotated_layers: tuple[bool, ...] = ()
+    """Which layers have RoPE; empty: all."""
+    activation: Literal["silu", "gelu_tanh"] = "silu"
+    norm_offset: float = 0.0
+    """Norms multiply by this plus their weights."""
+    post_norms: bool = False
+    """The outputs of attention and MLP are normed before they join the residual."""
+    embedding_scale: float = 1.0
+    query_scale: float = 1.0
+    """What scores are multiplied by beyond `head_dim ** -0.5`."""
     bos_id: int | None = None
     eos_ids: tuple[int, ...] = ()
 
@@ -74,10 +90,16 @@ class ModelConfig:
         """The longest prompt in tokens.
 
         Attention with a sliding window equals full attention as long as the prompt fits
-        the window, so the window is honoured by keeping prompts inside it.
+        the window, so where all layers have it, it is honoured by keeping prompts inside it.
         """
-        window = self.max_position_embeddings if self.sliding_window is None else self.sliding_window
-        return min(self.max_position_embeddings, window)
+        capped = self.sliding_window is not None and not self.sliding_layers
+        return min(self.max_position_embeddings, self.sliding_window or 0) if capped else self.max_position_embeddings
+
+    @property
+    def windows(self) -> tuple[int | None, ...]:
+        """Tokens that each layer sees back, itself included; None: all."""
+        sliding = self.sliding_layers or (False,) * self.num_layers
+        return tuple(self.sliding_window if slides else None for slides in sliding)
 
 
 def config_from_huggingface(data: Mapping[str, Any], where: str) -> ModelConfig:
@@ -99,30 +121,34 @@ def config_from_huggingface(data: Mapping[str, Any], where: str) -> ModelConfig:
     _refuse_unknown_parts(data, where)
     heads = _required(data, "num_attention_heads", where)
     hidden = _required(data, "hidden_size", where)
+    gemma = architecture == "gemma3_text"
     rope = _rope_parameters(data)
     bias = bool(data.get("attention_bias", False)) if architecture != "mistral" else False
-    return ModelConfig(
-        architecture=architecture,
-        vocab_size=_required(data, "vocab_size", where),
-        hidden_size=hidden,
-        intermediate_size=_required(data, "intermediate_size", where),
-        num_layers=_required(data, "num_hidden_layers", where),
-        num_heads=heads,
-        num_kv_heads=data.get("num_key_value_heads") or heads,
-        head_dim=data.get("head_dim") or hidden // heads,
-        rms_norm_eps=float(data.get("rms_norm_eps", 1e-6)),
-        rope_theta=float(rope.get("rope_theta", 10_000.0)),
-        rope_scaling=_rope_scaling(rope, where),
-        max_position_embeddings=_required(data, "max_position_embeddings", where),
-        tie_word_embeddings=bool(data.get("tie_word_embeddings", False)),
-        attention_bias=bias or architecture == "qwen2",
-        output_bias=bias and architecture != "qwen2",
-        mlp_bias=architecture == "llama" and bool(data.get("mlp_bias", False)),
-        qk_norm=architecture == "qwen3",
-        sliding_window=_sliding_window(data, architecture),
-        bos_id=_first_id(data.get("bos_token_id")),
-        eos_ids=_ids(data.get("eos_token_id")),
-    )
+    layers = _required(data, "num_hidden_layers", where)
+    fields: dict[str, Any] = {
+        "architecture": architecture,
+        "vocab_size": _required(data, "vocab_size", where),
+        "hidden_size": hidden,
+        "intermediate_size": _required(data, "intermediate_size", where),
+        "num_layers": layers,
+        "num_heads": heads,
+        "num_kv_heads": data.get("num_key_value_heads") or heads,
+        "head_dim": data.get("head_dim") or (256 if gemma else hidden // heads),
+        "rms_norm_eps": float(data.get("rms_norm_eps", 1e-6)),
+        "rope_theta": float(rope.get("rope_theta", GEMMA_THETA if gemma else 10_000.0)),
+        "rope_scaling": _rope_scaling(rope, where),
+        "max_position_embeddings": _required(data, "max_position_embeddings", where),
+        "tie_word_embeddings": bool(data.get("tie_word_embeddings", False)),
+        "attention_bias": bias or architecture == "qwen2",
+        "output_bias": bias and architecture != "qwen2",
+        "mlp_bias": architecture in ("llama", "smollm3") and bool(data.get("mlp_bias", False)),
+        "qk_norm": architecture == "qwen3",
+        "sliding_window": _sliding_window(data, architecture),
+        "bos_id": _first_id(data.get("bos_token_id")),
+        "eos_ids": _ids(data.get("eos_token_id")),
+    }
+    own = {"gemma3_text": gemma3_fields, "smollm3": smollm3_fields}.get(architecture)
+    return ModelConfig(**(fields if own is None else {**fields, **own(data, where)}))
 
 
 def _architecture(data: Mapping[str, Any], where: str) -> Architecture:
@@ -137,21 +163,36 @@ def _architecture(data: Mapping[str, Any], where: str) -> Architecture:
 
 
 def _refuse_unknown_parts(data: Mapping[str, Any], where: str) -> None:
-    activation = data.get("hidden_act", "silu")
-    if activation != "silu":
-        raise ModelError(f"{where} asks for the activation {activation!r}; only 'silu' is defined.")
-    if data.get("quantization_config") is not None:
-        method = data["quantization_config"].get("quant_method")
+    gemma = data.get("model_type") == "gemma3_text"
+    defined = "gelu_pytorch_tanh" if gemma else "silu"
+    activation = data.get("hidden_activation" if gemma else "hidden_act") or defined
+    if activation != defined:
+        raise ModelError(f"{where} asks for the activation {activation!r}; only {defined!r} is defined.")
+    quantized = data.get("quantization_config")
+    if quantized is not None and not _is_block_scaled(quantized):
         raise ModelError(
-            f"{where} describes weights quantised with {method!r}, which this loader does not read. "
-            "Use the bf16 or fp32 weights, or a GGUF file."
+            f"{where} describes weights quantised with {quantized.get('quant_method')!r} in a form that this loader "
+            "does not read; FP8 (e4m3) in blocks of 128 x 128 with dynamic activations is. "
+            "Use such weights, bf16 or fp32 ones, or a GGUF file."
         )
+
+
+def _is_block_scaled(quantized: Mapping[str, Any]) -> bool:
+    """FP8 as Qwen3 and DeepSeek-V3 are published: e4m3, blocks of 128 x 128, activations scaled as they come."""
+    return (
+        quantized.get("quant_method") == "fp8"
+        and quantized.get("fmt", "e4m3") == "e4m3"
+        and list(quantized.get("weight_block_size") or ()) == [GROUP, GROUP]
+        and quantized.get("activation_scheme", "dynamic") == "dynamic"
+    )
 
 
 def _rope_parameters(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """RoPE's fields in one mapping: transformers 5 nests them, older files spread them over two places."""
     spread = {key: data[key] for key in ("rope_theta", "partial_rotary_factor") if data.get(key) is not None}
-    return {**spread, **(data.get("rope_scaling") or {}), **(data.get("rope_parameters") or {})}
+    stated = data.get("rope_parameters") or {}
+    stated = stated.get("full_attention", stated)  # by kind of layer where they differ
+    return {**spread, **(data.get("rope_scaling") or {}), **stated}
 
 
 def _rope_scaling(rope: Mapping[str, Any], where: str) -> RopeScaling | None:
@@ -181,6 +222,8 @@ def _known_scaling(kind: Literal["linear", "llama3"], rope: Mapping[str, Any]) -
 
 
 def _sliding_window(data: Mapping[str, Any], architecture: Architecture) -> int | None:
+    if architecture in ("gemma3_text", "smollm3"):
+        return None  # see `variants`
     used = architecture == "mistral" or bool(data.get("use_sliding_window", False))
     return data.get("sliding_window") if used else None
 

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from quail_frames.runtime.models.decoder import Decoder
-from quail_frames.runtime.models.step import Between, StepShape, between
-from quail_frames.runtime.models.weights import LayerWeights
+from quail_frames.runtime.models.step import Between, Layer, StepShape, between
 
 Fuse = Literal["auto", "always", "never"]
 
@@ -51,8 +50,8 @@ def compiled_between(decoder: Decoder) -> Between | None:
 
     def fused(
         shape: StepShape,
-        layer: LayerWeights,
-        following: LayerWeights,
+        layer: Layer,
+        following: Layer,
         attended: Tensor,
         residual: Tensor,
         cos: Tensor,

@@ -15,11 +15,18 @@ from torch import Tensor
 from quail_frames.errors import ModelError
 from quail_frames.runtime.models.config import Architecture, ModelConfig, RopeScaling
 from quail_frames.runtime.models.gguf_file import GgufFile, open_gguf
+from quail_frames.runtime.models.variants import GEMMA_LOCAL_THETA, GEMMA_PATTERN, gemma3_shape
+from quail_frames.runtime.models.weights import BlockScaled
 
-ARCHITECTURES: dict[str, Architecture] = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
+ARCHITECTURES: dict[str, Architecture] = {
+    "llama": "llama",
+    "qwen2": "qwen2",
+    "qwen3": "qwen3",
+    "gemma3": "gemma3_text",
+}
 """GGUF names; the Mistral models of the Llama shape are stored as llama."""
 
-_KINDS = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q6_K")
+_KINDS = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
 READABLE = frozenset(GGMLQuantizationType[name] for name in _KINDS)
 """Stored types that are dequantised."""
 SAMPLE_BYTES = 512
@@ -33,11 +40,19 @@ _IN_LAYER = {
     "attn_q_norm": "self_attn.q_norm",
     "attn_k_norm": "self_attn.k_norm",
     "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
+    "ffn_norm": "post_attention_layernorm",  # in Gemma pre_feedforward_layernorm
     "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
+_IN_GEMMA_LAYER = {
+    **_IN_LAYER,
+    "ffn_norm": "pre_feedforward_layernorm",
+    "post_attention_norm": "post_attention_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
+GEMMA_27B_LAYERS = 62
+"""The one Gemma 3 whose queries are not scaled by their own size, but by hidden size / heads; GGUF does not say so."""
 
 
 class GgufWeights:
@@ -51,8 +66,9 @@ class GgufWeights:
 
     def __init__(self, path: Path) -> None:
         self.file = open_gguf(path)
-        self._stored = {huggingface_name(name): name for name in self.file.tensors if name != ROPE_FACTORS}
         self._config = config_from_gguf(self.file)
+        gemma = self._config.architecture == "gemma3_text"
+        self._stored = {huggingface_name(name, gemma): name for name in self.file.tensors if name != ROPE_FACTORS}
 
     def config(self) -> ModelConfig:
         """The model's shape, from the metadata."""
@@ -66,8 +82,13 @@ class GgufWeights:
 
     def read(self, name: str) -> Tensor:
         weight = _dequantized(self.file, self._stored[name])
+        if self._config.norm_offset and name.endswith("norm.weight"):
+            return weight - self._config.norm_offset  # GGUF stores the sum
         heads = self._interleaved_heads(name)
         return weight if heads is None else _halves_first(weight, heads)
+
+    def scaled(self, name: str) -> BlockScaled | None:
+        return None  # GGUF has no type with scales of 128 x 128 blocks
 
     def place(self, name: str) -> str:
         stored = self._stored.get(name)
@@ -87,7 +108,7 @@ class GgufWeights:
         return self._config.num_kv_heads if "self_attn.k_proj." in name else None
 
 
-def huggingface_name(stored: str) -> str:
+def huggingface_name(stored: str, gemma: bool = False) -> str:
     """The Hugging Face name of a GGUF tensor; the stored name itself where there is none.
 
     >>> huggingface_name("blk.3.attn_q.weight")
@@ -97,7 +118,8 @@ def huggingface_name(stored: str) -> str:
     if match is None:
         return stored
     layer, module, kind = match.groups()
-    named = _WHOLE.get(module) if layer is None else _IN_LAYER.get(module)
+    in_layer = _IN_GEMMA_LAYER if gemma else _IN_LAYER
+    named = _WHOLE.get(module) if layer is None else in_layer.get(module)
     if named is None:
         return stored
     return f"{named}.{kind}" if layer is None else f"model.layers.{layer}.{named}.{kind}"
@@ -118,30 +140,37 @@ def config_from_gguf(file: GgufFile) -> ModelConfig:
             f"{file.path} holds a model of architecture {stored_architecture!r}; the native runtime reads dense "
             f"models of {', '.join(ARCHITECTURES)} from GGUF. Choose such a model, or a backend that serves yours."
         )
-    entries = _Entries(file, architecture)
+    entries = _Entries(file, str(stored_architecture))
     heads, hidden = int(entries["attention.head_count"]), int(entries["embedding_length"])
-    return ModelConfig(
-        architecture=architecture,
-        vocab_size=_rows_of_embedding(file),
-        hidden_size=hidden,
-        intermediate_size=int(entries["feed_forward_length"]),
-        num_layers=int(entries["block_count"]),
-        num_heads=heads,
-        num_kv_heads=int(entries.get("attention.head_count_kv", heads)),
-        head_dim=_head_dim(entries, hidden // heads),
-        rms_norm_eps=float(entries["attention.layer_norm_rms_epsilon"]),
-        rope_theta=float(entries.get("rope.freq_base", 10_000.0)),
-        max_position_embeddings=int(entries["context_length"]),
-        rope_scaling=_rope_scaling(file, entries),
-        tie_word_embeddings="output.weight" not in file.tensors,
-        attention_bias="blk.0.attn_q.bias" in file.tensors,
-        output_bias="blk.0.attn_output.bias" in file.tensors,
-        mlp_bias="blk.0.ffn_up.bias" in file.tensors,
-        qk_norm="blk.0.attn_q_norm.weight" in file.tensors,
-        sliding_window=entries.get("attention.sliding_window", None),
-        bos_id=file.metadata.get("tokenizer.ggml.bos_token_id"),
-        eos_ids=tuple(x for x in [file.metadata.get("tokenizer.ggml.eos_token_id")] if x is not None),
-    )
+    layers = int(entries["block_count"])
+    fields: dict[str, Any] = {
+        "architecture": architecture,
+        "vocab_size": _rows_of_embedding(file),
+        "hidden_size": hidden,
+        "intermediate_size": int(entries["feed_forward_length"]),
+        "num_layers": layers,
+        "num_heads": heads,
+        "num_kv_heads": int(entries.get("attention.head_count_kv", heads)),
+        "head_dim": _head_dim(entries, hidden // heads),
+        "rms_norm_eps": float(entries["attention.layer_norm_rms_epsilon"]),
+        "rope_theta": float(entries.get("rope.freq_base", 10_000.0)),
+        "max_position_embeddings": int(entries["context_length"]),
+        "rope_scaling": _rope_scaling(file, entries),
+        "tie_word_embeddings": "output.weight" not in file.tensors,
+        "attention_bias": "blk.0.attn_q.bias" in file.tensors,
+        "output_bias": "blk.0.attn_output.bias" in file.tensors,
+        "mlp_bias": "blk.0.ffn_up.bias" in file.tensors,
+        "qk_norm": "blk.0.attn_q_norm.weight" in file.tensors,
+        "sliding_window": entries.get("attention.sliding_window", None),
+        "bos_id": file.metadata.get("tokenizer.ggml.bos_token_id"),
+        "eos_ids": tuple(x for x in [file.metadata.get("tokenizer.ggml.eos_token_id")] if x is not None),
+    }
+    if architecture == "gemma3_text":
+        pattern = int(entries.get("attention.sliding_window_pattern", GEMMA_PATTERN))
+        fields |= gemma3_shape(layers, hidden, pattern) | {"local_rope_theta": GEMMA_LOCAL_THETA}
+        if layers == GEMMA_27B_LAYERS:
+            fields["query_scale"] = (fields["head_dim"] * heads / hidden) ** 0.5
+    return ModelConfig(**fields)
 
 
 class _Entries:

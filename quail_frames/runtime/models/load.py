@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -16,11 +17,13 @@ from quail_frames.runtime.models.adapter import AdaptedWeights, Adapter, adapter
 from quail_frames.runtime.models.config import ModelConfig
 from quail_frames.runtime.models.decision_head import DecisionHead, head_of
 from quail_frames.runtime.models.decoder import Decoder
-from quail_frames.runtime.models.gguf import GgufWeights
 from quail_frames.runtime.models.hub import resolve
 from quail_frames.runtime.models.safetensors import SafetensorsFolder, read_json
 from quail_frames.runtime.models.weights import WeightSource, assemble
 from quail_frames.runtime.tokens.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from quail_frames.runtime.models.gguf import GgufWeights
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 DECISION_OPTIONS = "decision.json"
@@ -104,20 +107,53 @@ def load_model(name: str | os.PathLike[str], *, device: str = "cpu", dtype: Dtyp
     >>> model.decoder.config.num_layers                             # doctest: +SKIP
     30
     """
-    place = _device(device)
+    place = torch_device(device)
     chosen = resolve_dtype(dtype, place)
+    files = open_files(name)
+    decoder = Decoder(files.config, assemble(files.config, files.source, place, chosen))
+    head = files.head()
+    return LoadedModel(files.name, decoder, files.tokenizer, files.spec, files.identity(), head and head.to(place))
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """A model's files, opened but for the weights.
+
+    `options` are the fields of `ModelSpec` that come with the weights; `where` is what holds the decision head.
+    """
+
+    name: str
+    source: WeightSource
+    config: ModelConfig
+    tokenizer: Tokenizer
+    options: Mapping[str, Any] = field(default_factory=dict)
+    where: str = ""
+
+    @property
+    def spec(self) -> ModelSpec:
+        """How the model is prompted and read."""
+        return ModelSpec(self.config.context_length, self.tokenizer.bos_id, **self.options)
+
+    def head(self) -> DecisionHead | None:
+        """The decision head, where the weights have one."""
+        return head_of(self.source, self.config.hidden_size, self.where)
+
+    def identity(self) -> str:
+        """See `identity`."""
+        return identity(self.config, self.source, self.tokenizer, self.spec)
+
+
+def open_files(name: str | os.PathLike[str]) -> ModelFiles:
+    """The files of a model by name; raises ModelError as `load_model` does."""
     adapter = _adapter(name)
     path = resolve(name if adapter is None else adapter.base)
     source, tokenizer = _open(path)
     config = source.config()
     _check_vocabulary(config, tokenizer, os.fspath(name))
-    weights = source if adapter is None else AdaptedWeights(source, adapter)
-    decoder = Decoder(config, assemble(config, weights, place, chosen))
-    options = _decision_options(path) if adapter is None else adapter.spec
-    spec = ModelSpec(config.context_length, tokenizer.bos_id, **options)
-    head = head_of(weights, config.hidden_size, str(path if adapter is None else adapter.path))
-    own = identity(config, weights, tokenizer, spec)
-    return LoadedModel(os.fspath(name), decoder, tokenizer, spec, own, head and head.to(place))
+    if adapter is None:
+        return ModelFiles(os.fspath(name), source, config, tokenizer, _decision_options(path), str(path))
+    adapted = AdaptedWeights(source, adapter)
+    return ModelFiles(os.fspath(name), adapted, config, tokenizer, adapter.spec, str(adapter.path))
 
 
 def resolve_dtype(dtype: Dtype, device: torch.device) -> torch.dtype:
@@ -155,6 +191,8 @@ def _open(path: Path) -> tuple[SafetensorsFolder | GgufWeights, Tokenizer]:
     if path.is_dir():
         folder = SafetensorsFolder(path)
         return folder, Tokenizer.from_folder(path, folder.config().bos_id)
+    from quail_frames.runtime.models.gguf import GgufWeights  # a GPU machine may lack the package gguf
+
     weights = GgufWeights(path)
     return weights, Tokenizer.from_gguf(weights.file.metadata, str(path))
 
@@ -181,7 +219,8 @@ def _check_vocabulary(config: ModelConfig, tokenizer: Tokenizer, name: str) -> N
         )
 
 
-def _device(name: str) -> torch.device:
+def torch_device(name: str) -> torch.device:
+    """The torch device of this name; ModelError where it cannot be used here."""
     try:
         device = torch.device(name)
         torch.empty(0, device=device)

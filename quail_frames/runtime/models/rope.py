@@ -11,10 +11,23 @@ from quail_frames.runtime.models.config import ModelConfig, RopeScaling
 
 
 def inverse_frequencies(config: ModelConfig, device: torch.device) -> Tensor:
-    """Radians per position of every rotated pair, float32, shape (head_dim / 2,)."""
-    exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float32, device=device) / config.head_dim
-    frequencies = 1.0 / (config.rope_theta**exponents)
+    """Radians per position of every rotated pair, float32, shape (head_dim / 2,); of the layers without a window."""
+    frequencies = _plain(config, config.rope_theta, device)
     return frequencies if config.rope_scaling is None else _scaled(frequencies, config.rope_scaling)
+
+
+def layer_frequencies(config: ModelConfig, device: torch.device) -> tuple[Tensor | None, ...]:
+    """`inverse_frequencies` of each layer, one tensor for layers that turn alike; None: the layer has no RoPE."""
+    common = inverse_frequencies(config, device)
+    local = common if config.local_rope_theta is None else _plain(config, config.local_rope_theta, device)
+    rotated = config.rotated_layers or (True,) * config.num_layers
+    slides = config.sliding_layers or (False,) * config.num_layers
+    return tuple((local if s else common) if r else None for r, s in zip(rotated, slides, strict=True))
+
+
+def _plain(config: ModelConfig, theta: float, device: torch.device) -> Tensor:
+    exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float32, device=device) / config.head_dim
+    return 1.0 / (theta**exponents)
 
 
 def _scaled(frequencies: Tensor, scaling: RopeScaling) -> Tensor:

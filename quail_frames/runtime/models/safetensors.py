@@ -11,10 +11,15 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from quail_frames.errors import ModelError
+from quail_frames.kernels.quantize import GROUP, dequantize_weight
 from quail_frames.runtime.models.config import ModelConfig, config_from_huggingface
+from quail_frames.runtime.models.weights import BlockScaled
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
+SCALES = "_scale_inv"
+"""Ending of the tensor of block scales that belongs to an FP8 weight; the values are multiplied by them."""
+FP8 = "F8_E4M3"
 
 
 class SafetensorsFolder:
@@ -38,19 +43,37 @@ class SafetensorsFolder:
         return config_from_huggingface(read_json(path), str(path))
 
     def names(self) -> frozenset[str]:
-        return frozenset(self._files)
+        scales = {name + SCALES for name in self._files}
+        return frozenset(self._files) - scales
 
     def shape(self, name: str) -> tuple[int, ...]:
         return tuple(self._slice(name).get_shape())
 
     def read(self, name: str) -> Tensor:
-        tensor: Tensor = self._shards[self._files[name]].get_tensor(name)
+        scaled = self.scaled(name)
+        if scaled is not None:
+            return dequantize_weight(scaled.values, scaled.scales)
+        tensor = self._stored(name)
         if not tensor.is_floating_point() or tensor.element_size() < 2:
             raise ModelError(
-                f"The tensor {self.place(name)} is stored as {tensor.dtype}; bf16, fp16 and fp32 weights are read. "
-                "Use such weights, or a GGUF file."
+                f"The tensor {self.place(name)} is stored as {tensor.dtype}; bf16, fp16, fp32 and block-scaled FP8 "
+                "weights are read. Use such weights, or a GGUF file."
             )
         return tensor
+
+    def scaled(self, name: str) -> BlockScaled | None:
+        if self._slice(name).get_dtype() != FP8:
+            return None
+        shape, blocks = self.shape(name), name + SCALES
+        if blocks not in self._files:
+            raise ModelError(f"The FP8 tensor {self.place(name)} lacks its scales {blocks!r}. Fetch the files again.")
+        needed = tuple(-(-side // GROUP) for side in shape)
+        if self.shape(blocks) != needed:
+            raise ModelError(
+                f"The tensor {self.place(blocks)} has the shape {self.shape(blocks)}; blocks of {GROUP} x {GROUP} of "
+                f"the weight {shape} need {needed}."
+            )
+        return BlockScaled(self._stored(name), self._stored(blocks).to(torch.float32))
 
     def place(self, name: str) -> str:
         return f"{name!r} of {self._files.get(name, self._folder)}"
@@ -60,6 +83,10 @@ class SafetensorsFolder:
         ends = (stored[:1], stored[-1:]) if stored.get_shape() else (self.read(name)[None],)
         content = b"".join(end.contiguous().view(torch.uint8).numpy().tobytes() for end in ends)
         return str(stored.get_dtype()).encode() + content
+
+    def _stored(self, name: str) -> Tensor:
+        tensor: Tensor = self._shards[self._files[name]].get_tensor(name)
+        return tensor
 
     def _slice(self, name: str) -> Any:
         return self._shards[self._files[name]].get_slice(name)

@@ -18,6 +18,7 @@ import numpy as np
 import tokenizers
 
 from quail_frames.errors import CallError, ModelError
+from quail_frames.runtime.tokens.gguf_sentencepiece import sentencepiece_bpe
 from quail_frames.runtime.tokens.gguf_vocabulary import byte_level_bpe
 from quail_frames.runtime.tokens.ragged import Int32, Ragged, offsets_of
 
@@ -78,7 +79,8 @@ class Tokenizer:
         ModelError
             The vocabulary is of a kind that is not read.
         """
-        backend, adds_bos = byte_level_bpe(metadata, where)
+        read = sentencepiece_bpe if metadata.get("tokenizer.ggml.model") == "llama" else byte_level_bpe
+        backend, adds_bos = read(metadata, where)
         return Tokenizer(backend, metadata.get("tokenizer.ggml.bos_token_id") if adds_bos else None)
 
     def encode(self, texts: Sequence[str]) -> Ragged:

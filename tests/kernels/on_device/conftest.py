@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import HealthCheck, settings
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
@@ -20,15 +19,20 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 if not (INTERPRETED or torch.cuda.is_available()):
     collect_ignore_glob = ["test_*.py"]
 
-settings.register_profile(
-    "kernels",
-    deadline=None,
-    max_examples=5 if INTERPRETED else 30,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
-settings.load_profile("kernels")
+try:
+    from hypothesis import HealthCheck, settings
+except ModuleNotFoundError:  # `make gpu-check` runs on machines without it: the tests of whole models and shapes remain
+    collect_ignore = [file.name for file in Path(__file__).parent.glob("test_*.py") if "hypothesis" in file.read_text()]
+else:
+    settings.register_profile(
+        "kernels",
+        deadline=None,
+        max_examples=5 if INTERPRETED else 30,
+        derandomize=True,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    )
+    settings.load_profile("kernels")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

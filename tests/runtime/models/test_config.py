@@ -70,7 +70,7 @@ def test_a_config_is_json() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "gemma3"}, "'gemma3'.*llama, mistral, qwen2, qwen3"),
+        ({"model_type": "gemma3"}, "'gemma3'.*llama, mistral, qwen2, qwen3, smollm3, gemma3_text"),
         ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "RoPE scaling 'yarn'"),
         ({"rope_scaling": {"type": "linear"}}, "RoPE scaling 'linear'.*'factor'"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),

@@ -35,7 +35,8 @@ def interleaved(weight: np.ndarray[Any, Any], heads: int) -> np.ndarray[Any, Any
 
 def write_gguf(path: Path, tiny: Any, kind: Kind = F32, rope_factors: Tensor | None = None, **entries: Any) -> Path:
     """Stores a tiny transformers model as llama.cpp's converter does."""
-    config, architecture = tiny.oracle.config, tiny.oracle.config.model_type
+    config, architecture = tiny.oracle.config, tiny.oracle.config.model_type.removesuffix("_text")
+    rope = config.rope_parameters
     writer = gguf.GGUFWriter(str(path), architecture)
     writer.add_block_count(config.num_hidden_layers)
     writer.add_context_length(config.max_position_embeddings)
@@ -44,17 +45,23 @@ def write_gguf(path: Path, tiny: Any, kind: Kind = F32, rope_factors: Tensor | N
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
-    if architecture == "qwen3":
+    writer.add_rope_freq_base(rope.get("full_attention", rope)["rope_theta"])
+    if architecture in ("qwen3", "gemma3"):
         writer.add_key_length(config.head_dim)
         writer.add_value_length(config.head_dim)
+    if architecture == "gemma3":
+        writer.add_sliding_window(config.sliding_window)
     for key, value in entries.items():
         writer.add_string(f"{architecture}.{key.replace('__', '.')}", value)
     if rope_factors is not None:
         writer.add_tensor("rope_freqs.weight", rope_factors.numpy())
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[architecture.upper()], config.num_hidden_layers)
     for name, tensor in tiny.oracle.state_dict().items():
+        if name == "lm_head.weight" and config.tie_word_embeddings:
+            continue
         weight = tensor.numpy()
+        if architecture == "gemma3" and name.endswith("norm.weight"):
+            weight = weight + 1
         if architecture == "llama" and ("q_proj" in name or "k_proj" in name):
             weight = interleaved(weight, config.num_attention_heads if "q_proj" in name else config.num_key_value_heads)
         stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
@@ -73,7 +80,8 @@ def read_decoder(path: Path) -> Decoder:
 
 
 def all_logits(decoder: Decoder, tokens: Tensor) -> Tensor:
-    return decoder.logits(decoder.hidden(tokens, torch.arange(len(tokens)), causal_attention()))
+    attend = causal_attention(windows=decoder.config.windows)
+    return decoder.logits(decoder.hidden(tokens, torch.arange(len(tokens)), attend))
 
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -81,6 +89,10 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama with biases": ("llama", {"attention_bias": True, "mlp_bias": True}),
     "qwen2": ("qwen2", {}),
     "qwen3": ("qwen3", {"head_dim": 16}),
+    "gemma3": (
+        "gemma3_text",
+        {"head_dim": 16, "query_pre_attn_scalar": 16, "sliding_window": 24, "num_hidden_layers": 7},
+    ),
 }
 
 
@@ -105,7 +117,9 @@ def test_llama_3_rope_is_read_from_stored_factors(make_tiny: Any, tmp_path: Path
     assert (all_logits(read_decoder(path), tokens) - tiny.logits(tokens)).abs().max() <= 1e-4
 
 
-@pytest.mark.parametrize("kind", [Kind.F16, Kind.BF16, Kind.Q8_0, Kind.Q4_0, Kind.Q4_1], ids=lambda kind: kind.name)
+@pytest.mark.parametrize(
+    "kind", [Kind.F16, Kind.BF16, Kind.Q8_0, Kind.Q4_0, Kind.Q4_1, Kind.Q5_0, Kind.Q5_1], ids=lambda kind: kind.name
+)
 def test_stored_types_are_dequantised(make_tiny: Any, tmp_path: Path, kind: Kind) -> None:
     tiny = make_tiny("qwen2", hidden_size=96, intermediate_size=128)
     source = GgufWeights(write_gguf(tmp_path / "tiny.gguf", tiny, kind))
@@ -115,7 +129,7 @@ def test_stored_types_are_dequantised(make_tiny: Any, tmp_path: Path, kind: Kind
     assert found.shape == weight.shape and np.array_equal(found.numpy(), expected)
 
 
-@pytest.mark.parametrize("kind", [Kind.Q4_K, Kind.Q6_K], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", [Kind.Q4_K, Kind.Q5_K, Kind.Q6_K], ids=lambda kind: kind.name)
 def test_k_quants_are_dequantised(tmp_path: Path, kind: Kind) -> None:
     blocks = np.random.default_rng(0).integers(0, 60, (4, 2 * gguf.GGML_QUANT_SIZES[kind][1]), dtype=np.uint8)
     path = write_tensors(tmp_path / "k.gguf", {"token_embd.weight": (blocks, kind)})
@@ -166,7 +180,7 @@ def test_a_wrong_shape_is_named_with_its_file(tmp_path: Path, embedding: dict[st
         read_decoder(path)
 
 
-@pytest.mark.parametrize(("architecture", "entries"), [("gemma3", {}), ("llama", {"expert_count": 8})])
+@pytest.mark.parametrize(("architecture", "entries"), [("gemma2", {}), ("llama", {"expert_count": 8})])
 def test_other_architectures_are_refused(
     tmp_path: Path, embedding: dict[str, Any], architecture: str, entries: dict[str, int]
 ) -> None:

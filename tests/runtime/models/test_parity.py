@@ -27,6 +27,16 @@ LLAMA3_ROPE = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
 }
+GEMMA = {
+    "head_dim": 16,
+    "sliding_window": 40,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    "query_pre_attn_scalar": 16,
+}
+GEMMA_ROPE = {
+    "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
+    "full_attention": {"rope_type": "linear", "rope_theta": 100_000.0, "factor": 8.0},
+}
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {}),
     "llama tied": ("llama", {"tie_word_embeddings": True}),
@@ -41,6 +51,19 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2 tied": ("qwen2", {"tie_word_embeddings": True}),
     "qwen3": ("qwen3", {"head_dim": 16}),
     "qwen3 with biases": ("qwen3", {"head_dim": 8, "attention_bias": True}),
+    "gemma3": ("gemma3_text", GEMMA),
+    "gemma3 with scaled rope": ("gemma3_text", {**GEMMA, "rope_parameters": GEMMA_ROPE, "query_pre_attn_scalar": 24}),
+    "smollm3": ("smollm3", {"no_rope_layer_interval": 2, "tie_word_embeddings": True, "pad_token_id": None}),
+    "smollm3 with windows": (
+        "smollm3",
+        {
+            "no_rope_layers": [1, 0, 1],
+            "use_sliding_window": True,
+            "sliding_window": 32,
+            "mlp_bias": True,
+            "pad_token_id": None,
+        },
+    ),
 }
 VARIED = (
     "Order #48213 arrived on 2024-03-17 with a cracked lid; support refunded $12.99 within an hour.",
@@ -65,7 +88,8 @@ def shipped_texts() -> list[str]:
 
 
 def all_logits(decoder: Decoder, tokens: Tensor) -> Tensor:
-    return decoder.logits(decoder.hidden(tokens, torch.arange(len(tokens)), causal_attention()), None)
+    attend = causal_attention(windows=decoder.config.windows)
+    return decoder.logits(decoder.hidden(tokens, torch.arange(len(tokens)), attend), None)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

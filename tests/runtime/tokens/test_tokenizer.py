@@ -209,3 +209,40 @@ def test_a_missing_or_broken_tokenizer_is_named(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text('{"version": "1.0"}')
     with pytest.raises(ModelError, match=r"tokenizer\.json is not a readable tokenizer"):
         Tokenizer.from_folder(tmp_path)
+
+
+def sentencepiece(**changes: Any) -> dict[str, Any]:
+    """A SentencePiece vocabulary as Gemma's GGUF files store theirs: every byte, some pieces, runs of white space."""
+    control, user, byte, normal = 3, 4, 6, 1
+    listed = [("<bos>", control), ("<unk>", control), ("<table>", user), ("\n\n", user), ("\u2581\u2581", user)]
+    listed += [(f"<0x{number:02X}>", byte) for number in range(256)]
+    listed += [(piece, normal) for piece in ("ab", "abc", "bc", "\u2581a", *"abc\u2581")]
+    scores = [-1000.0] * 261 + [-3.0, -2.0, -1.0, -5.0, -10.0, -11.0, -12.0, -13.0]
+    tokens, kinds = ([entry[part] for entry in listed] for part in (0, 1))
+    entries = {"model": "llama", "tokens": tokens, "scores": scores, "token_type": kinds, "bos_token_id": 0}
+    entries |= {"add_space_prefix": False, "unknown_token_id": 1}
+    return {f"tokenizer.ggml.{key}": value for key, value in {**entries, **changes}.items()}
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("abc", ["a", "bc"]),  # of the neighbours a b and b c the second pair's piece scores higher
+        ("ab", ["ab"]),
+        (" a  c", ["\u2581a", "\u2581\u2581", "c"]),
+        ("a\n\nb", ["a", "\n\n", "b"]),
+        ("é", ["<0xC3>", "<0xA9>"]),
+    ],
+)
+def test_sentencepiece_joins_the_best_pieces_first(text: str, pieces: list[str]) -> None:
+    entries = sentencepiece()
+    tokenizer = Tokenizer.from_gguf(entries, "some.gguf")
+    ids = tokenizer.encode([text])[0].tolist()
+    assert [entries["tokenizer.ggml.tokens"][number] for number in ids] == pieces
+    assert tokenizer.decode(ids) == text
+    assert tokenizer.bos_id == 0
+
+
+def test_control_tokens_of_a_sentencepiece_vocabulary_are_plain_text_in_a_text() -> None:
+    tokenizer = Tokenizer.from_gguf(sentencepiece(), "some.gguf")
+    assert set(tokenizer.encode(["<bos><table>"])[0].tolist()).isdisjoint({0, 2})
