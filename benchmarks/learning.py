@@ -40,7 +40,7 @@ def thresholds(engine: Engine, columns: tuple[int, ...], rows: list[tuple[str, s
     found = []
     for number, (column, share) in enumerate(zip(columns, SHARES, strict=True)):
         planned = engine.resolve(scored(number, None), (column,))
-        scores = np.array([expected_answer(planned, (row[column],)) for row in rows], dtype=np.float64)
+        scores = np.array([expected_answer(planned, row) for row in rows], dtype=np.float64)
         found.append(ScoreTest(number, "gt", float(np.quantile(scores, 1 - share))))
     return tuple(found)
 

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pyarrow as pa
 
-from benchmarks import data
-from benchmarks.peers.shapes import ASPECTS, sized, spread
-from benchmarks.plan_runs import Run, matched_anchors, rows_kept, run_answers, run_chain, run_join
+from benchmarks.peers.shapes import ASPECTS
+from benchmarks.plan_runs import (
+    Alternative,
+    Bench,
+    Case,
+    Run,
+    chain_work,
+    matched_anchors,
+    pairs_work,
+    rows_kept,
+    run_answers,
+    run_chain,
+    run_join,
+)
 from benchmarks.prompts import filter_call, join_call, token_batch
-from quail_frames.cost.choices import TRUE_FALSE_ENTRIES, Target
-from quail_frames.cost.work import NOTHING, AttentionPath, Work, asks, label_scoring, pair_join, prefill, question_first
+from quail_frames.cost.work import NOTHING, AttentionPath, asks, label_scoring, prefill, question_first
 from quail_frames.plan.calls import AiClassify, AiIf
 from quail_frames.plan.conditions import And, Answer, Condition, LabelTest
 from quail_frames.plan.label_scoring import decode_program, letter_figures, tree_program
@@ -21,7 +31,6 @@ from quail_frames.plan.template import Slot, Template
 from quail_frames.runtime.engine import Engine
 from quail_frames.runtime.readouts.labels import LabelTokens
 from quail_frames.runtime.report import RunReport
-from quail_frames.runtime.tokens.layouts import own_tokens
 from quail_frames.runtime.tokens.ragged import Ragged
 
 TOPICS = ("billing", "refund request", "refund status", "shipping delay", "shipping damage", "product defect", "other")
@@ -31,48 +40,6 @@ COMEDY, ACTOR, DIRECTOR = (
     "Does this review name an actor or an actress?",
     "Does the review mention a director?",
 )
-
-
-@dataclass(frozen=True)
-class Alternative:
-    """One plan: the work expected of it, and how to run it."""
-
-    name: str
-    work: Work
-    run: Run
-
-
-@dataclass(frozen=True)
-class Case:
-    """Plans of one query."""
-
-    name: str
-    alternatives: tuple[Alternative, ...]
-
-
-@dataclass(frozen=True)
-class Bench:
-    """Two engines that differ in their attention path, where work is priced, and the size of the queries."""
-
-    engine: Engine
-    unified: Engine
-    target: Target
-    scale: float
-
-    @property
-    def head(self) -> float:
-        """What a TRUE/FALSE read-out reads, as a share of a whole head row."""
-        return self.target.head_share(TRUE_FALSE_ENTRIES)
-
-    def reviews(self, tokens: int, count: int) -> Ragged:
-        """Reviews cut to about so many tokens."""
-        texts = data.cut_to(data.texts("reviews"), tokens, self.engine.tokenizer)
-        return self.engine.tokenizer.encode(spread(texts, sized(count, self.scale)))
-
-    def pieces(self, planned: PlannedCall) -> tuple[int, int, int]:
-        """Tokens of a call's own in document, instruction and question."""
-        prompt = self.engine.compile(planned).prompt
-        return own_tokens(prompt.document), own_tokens(prompt.instruction), own_tokens(prompt.question)
 
 
 def cases(bench: Bench) -> Iterator[Case]:
@@ -160,23 +127,10 @@ def _anchors(name: str, bench: Bench, left: Ragged, right: Ragged) -> Case:
     return Case(name, tuple(found))
 
 
-def pairs_work(
-    bench: Bench,
-    planned: PlannedCall,
-    anchors: Ragged,
-    partners: Ragged,
-    path: AttentionPath = "tree",
-    there: bool = False,
-) -> Work:
-    """Every anchor with every partner."""
-    document, frame, question = bench.pieces(planned)
-    suffix = float(partners.lengths.mean()) + question
-    return pair_join(anchors.lengths + document, float(len(partners)), suffix, frame, there, path, bench.head)
-
-
 def attention_path(bench: Bench) -> Case:
     """Many short partners of a long text: its KV is read once for all, or once for each."""
-    anchors, partners = bench.reviews(900, 2), bench.engine.tokenizer.encode([f"{a}?" for a in ASPECTS] * 2)
+    terms = [*ASPECTS, *(f"{name}?" for name in ASPECTS)]
+    anchors, partners = bench.reviews(900, 2), bench.engine.tokenizer.encode(terms)
     call = join_call(bench.engine, "Does the review ", " discuss ", "?")
     paths: tuple[tuple[AttentionPath, Engine], ...] = (("tree", bench.engine), ("unified", bench.unified))
     made = [
@@ -232,12 +186,7 @@ def layouts_of_long_documents(bench: Bench) -> Case:
 
 def _layouts(name: str, bench: Bench, made: Callable[[str], list[PlannedCall]], rows: Ragged) -> Case:
     first, second = made("document_first"), made("question_first")
-    document = bench.pieces(first[0])[0]
-    questions = [bench.pieces(call)[1] + bench.pieces(call)[2] for call in first]
-    lengths = rows.lengths + document
-    together = prefill(lengths)
-    for tokens in questions:
-        together += asks(lengths, tokens, 1, "unified", bench.head)
+    together = chain_work(bench, first, rows)
     once = [float(bench.pieces(call)[1]) for call in second]
     apart = question_first(rows.lengths, once, bench.pieces(second[0])[2], bench.head)
     return Case(
@@ -258,7 +207,7 @@ def retention(bench: Bench) -> Case:
     keep, call = filter_call(bench.engine, ACTOR), join_call(bench.engine, "Does the review ", " discuss ", "?")
     plan = Chain(("t",), (), (keep,), (0,), Answer(0), ())
     kept = rows.take(rows_kept(bench.engine, plan, token_batch("t", rows)))
-    asked = _filter_work(bench, keep, rows)
+    asked = chain_work(bench, [keep], rows)
 
     def run(retain: bool) -> Run:
         def both(report: RunReport) -> None:
@@ -293,8 +242,8 @@ def filter_around_a_join(bench: Bench) -> Case:
         found = rows.take(matched_anchors(bench.engine, call, rows, aspects, report))
         rows_kept(bench.engine, plan, token_batch("t", found), report)
 
-    first = _filter_work(bench, keep, rows) + pairs_work(bench, call, kept, aspects)
-    second = pairs_work(bench, call, rows, aspects) + _filter_work(bench, keep, matched)
+    first = chain_work(bench, [keep], rows) + pairs_work(bench, call, kept, aspects)
+    second = pairs_work(bench, call, rows, aspects) + chain_work(bench, [keep], matched)
     plans = (Alternative("before", first, before), Alternative("behind", second, behind))
     return Case("a filter before or behind a join", plans)
 
@@ -303,13 +252,8 @@ def questions_together(bench: Bench) -> Case:
     """Three questions in one chain, or one operator for each."""
     rows = bench.reviews(110, 7)
     calls = [filter_call(bench.engine, question) for question in (COMEDY, ACTOR, DIRECTOR)]
-    document = bench.pieces(calls[0])[0]
-    lengths = rows.lengths + document
-    together, apart = prefill(lengths), NOTHING
-    for call in calls:
-        _, instruction, question = bench.pieces(call)
-        asked = asks(lengths, instruction + question, 1, "unified", bench.head)
-        together, apart = together + asked, apart + prefill(lengths) + asked
+    together = chain_work(bench, calls, rows)
+    apart = sum((chain_work(bench, [call], rows) for call in calls), NOTHING)
 
     def each(report: RunReport) -> None:
         for call in calls:
@@ -317,10 +261,3 @@ def questions_together(bench: Bench) -> Case:
 
     one = run_answers(bench.engine, calls, rows)
     return Case("three questions", (Alternative("one chain", together, one), Alternative("three", apart, each)))
-
-
-def _filter_work(bench: Bench, call: PlannedCall, rows: Ragged) -> Work:
-    """A question of every row."""
-    document, instruction, question = bench.pieces(call)
-    lengths = rows.lengths + document
-    return prefill(lengths) + asks(lengths, instruction + question, 1, "unified", bench.head)

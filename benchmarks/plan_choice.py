@@ -14,7 +14,8 @@ from itertools import combinations
 import torch
 
 from benchmarks.common import Machine, Spent, Watch, model_options, show, write
-from benchmarks.plan_cases import Bench, Case, cases
+from benchmarks.plan_cases import cases
+from benchmarks.plan_runs import Bench, Case
 from quail_frames.cost.choices import Target
 from quail_frames.cost.local import local_device
 from quail_frames.cost.shapes import shape
