@@ -12,6 +12,7 @@ from quail_frames.cost.devices import ORDINARY_CPU
 from quail_frames.cost.roofline import roofline
 from quail_frames.lazy.engines import Runner
 from quail_frames.lazy.execute import Run, run_plan
+from quail_frames.optimizer.decisions import letter
 from quail_frames.optimizer.estimate import PlanEstimate, StepEstimate
 from quail_frames.optimizer.explain.numbers import count, duration
 from quail_frames.optimizer.explain.words import numbered, steps
@@ -146,7 +147,7 @@ def _lines(profiles: dict[int, StepProfile], node: Node) -> list[str]:
         return [] if step.rows is None else [f"=> {step.rows:,} rows (about {count(step.expected_rows)} expected)"]
     lines = []
     for at, call in enumerate(step.calls):
-        name = f"{chr(97 + at)}) " if len(step.calls) > 1 else ""
+        name = f"{letter(at)}) " if len(step.calls) > 1 else ""
         passed = "" if call.passed is None else f", {call.passed:.0%} TRUE"
         expected = "" if call.expected is None or call.passed is None else f" ({call.expected:.0%} expected)"
         lines.append(f"=> {name}asked {call.asks:,} times{passed}{expected}")

@@ -33,7 +33,7 @@ def chain_decisions(ask: Ask, price: ChainPrice, table: Table, prices: Prices) -
     found = [*_order(ask, price, table, prices)]
     letters = _letters(ask)
     asked = {call.use.column: asks for call, asks in zip(price.calls, price.asks, strict=True)}
-    for call in sorted(price.calls, key=lambda call: letters[call.use.column]):
+    for call in sorted(price.calls, key=lambda call: list(letters).index(call.use.column)):
         name = f" of {letters[call.use.column]})" if len(price.calls) > 1 else ""
         if asked[call.use.column]:
             found += _layout(ask, call, name, price, table, prices)
@@ -86,7 +86,16 @@ def _order(ask: Ask, price: ChainPrice, table: Table, prices: Prices) -> Iterato
 def _letters(ask: Ask) -> dict[str, str]:
     """What `explain` calls the questions of a chain: a, b, c, ... in the order asked."""
     order = ask.order or tuple(use.column for use in ask.calls)
-    return {column: chr(97 + at) if at < 26 else f"q{at}" for at, column in enumerate(order)}
+    return {column: letter(at) for at, column in enumerate(order)}
+
+
+def letter(number: int) -> str:
+    """What the question number `number` of a step is called: a, b, c, ..., z, 27, 28, ...
+
+    >>> letter(0), letter(26)
+    ('a', '27')
+    """
+    return chr(97 + number) if number < 26 else str(number + 1)
 
 
 def _layout(ask: Ask, call: PricedCall, name: str, price: ChainPrice, table: Table, prices: Prices) -> Iterator[Choice]:

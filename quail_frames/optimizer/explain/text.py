@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from quail_frames.cost.choices import Choice
+from quail_frames.optimizer.decisions import letter
 from quail_frames.optimizer.estimate import PlanEstimate, StepEstimate
 from quail_frames.optimizer.explain.numbers import count, duration, money, priced, target_lines
 from quail_frames.optimizer.explain.words import numbered
@@ -39,7 +40,7 @@ def step_lines(step: StepEstimate) -> list[str]:
 
 def _call_line(step: StepEstimate, number: int, several: bool) -> str:
     call = step.calls[number]
-    name = f"{chr(97 + number)}) " if several else ""
+    name = f"{letter(number)}) " if several else ""
     figures = call.figures
     where = "question first" if figures.question_first else "document first"
     reads = "TRUE/FALSE" if figures.scoring == "true_false" else figures.scoring
@@ -89,7 +90,7 @@ def _choice(number: str, choice: Choice) -> Iterator[str]:
 
 def _shares(step: StepEstimate) -> Iterator[str]:
     told = [
-        f"{chr(97 + at)}) {call.share:.0%} ({call.share_from})"
+        f"{letter(at)}) {call.share:.0%} ({call.share_from})"
         for at, call in enumerate(step.calls)
         if call.share is not None
     ]

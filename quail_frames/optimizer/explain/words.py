@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from quail_frames.optimizer.decisions import letter
 from quail_frames.optimizer.selectivity import pair_share, passing_share
 from quail_frames.plan.calls import describe_call
 from quail_frames.plan.logical import (
@@ -72,12 +73,12 @@ def _ask_words(ask: Ask) -> list[str]:
     by_column = {use.column: use for use in ask.calls}
     short = ", only as far as a row's fate is open" if ask.keep else ""
     lines = [f"ask the model about each row, in this order{short}:"]
-    for number, column in enumerate(ask.order or tuple(by_column), start=1):
+    for number, column in enumerate(ask.order or tuple(by_column)):
         use = by_column[column]
         wanted = ", answer kept" if column in ask.answer_columns else ""
         shared = ", ".join(f"{{{use.call.columns[slot]}}}" for slot in dict(ask.anchors).get(column, ()))
         place = f", on the joined row's {shared}" if shared else ""
-        lines.append(f"  {chr(96 + number) if number < 27 else number}) {describe_call(use.call)}{place}{wanted}")
+        lines.append(f"  {letter(number)}) {describe_call(use.call)}{place}{wanted}")
     for predicate in ask.keep:
         assert predicate.test is not None
         share = passing_share(predicate.test.condition, predicate.calls)
