@@ -11,7 +11,7 @@ PYTEST_ARGS ?=
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint test-slow bench gpu-check clean
+.PHONY: help demo test lint test-slow bench gpu-check backend-check clean
 
 help:
 	@echo "make demo       install what is needed into $(VENV), fetch the default model, run the demo"
@@ -19,6 +19,7 @@ help:
 	@echo "make test-slow  the slow tests"
 	@echo "make bench      our filter chain beside a plain transformers loop, figures in benchmarks/out"
 	@echo "make gpu-check PYTHON=python3   on a CUDA machine: kernel tests, parity, figures in benchmarks/out/gpu; installs nothing"
+	@echo "make backend-check PEER_PYTHON=/path/to/python   native and vLLM answers side by side, where both are installed"
 	@echo "make clean      remove $(VENV), caches and build outputs"
 
 demo: $(VENV)/.demo
@@ -43,6 +44,11 @@ bench: $(VENV)/.dev
 # With the interpreter as it is: a GPU machine has its own torch and triton.
 gpu-check:
 	$(PYTHON) -m benchmarks.gpu_check --out benchmarks/out/gpu
+
+backend-check:
+	@test -n "$(PEER_PYTHON)" || { echo "name a Python that has vLLM and this package: PEER_PYTHON=..."; exit 1; }
+	mkdir -p benchmarks/out
+	$(PEER_PYTHON) -m benchmarks.backend_agreement --json benchmarks/out/backend_agreement.json
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

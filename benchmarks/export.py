@@ -14,6 +14,7 @@ from quail_frames.errors import ModelError
 from quail_frames.runtime.models.config import ModelConfig
 from quail_frames.runtime.models.gguf import GgufWeights
 from quail_frames.runtime.models.hub import cache_folder, resolve
+from quail_frames.runtime.tokens.gguf_vocabulary import byte_level_bpe
 
 CLASSES = {
     "llama": "LlamaForCausalLM",
@@ -24,7 +25,7 @@ CLASSES = {
 
 
 def huggingface_folder(model: str, identity: str) -> Path:
-    """A folder with config.json and safetensors of the model; a GGUF file's is written once, in float32.
+    """A folder with config.json, tokenizer.json and safetensors; of a GGUF file one is written once, in float32.
 
     `identity` is the model's hash (`LoadedModel.identity`): it names the folder in the cache.
     """
@@ -37,8 +38,23 @@ def huggingface_folder(model: str, identity: str) -> Path:
         weights = GgufWeights(path)
         tensors = {name: weights.read(name).float().contiguous() for name in weights.names()}
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+        write_tokenizer(path, weights, folder)
         _write_whole(folder / "config.json", json.dumps(huggingface_config(weights.config()), indent=2))
+    elif not (folder / "tokenizer.json").exists():
+        write_tokenizer(path, GgufWeights(path), folder)
     return folder
+
+
+def write_tokenizer(path: Path, weights: GgufWeights, folder: Path) -> None:
+    """The tokenizer of a GGUF file, with its chat template, as transformers and vLLM read it."""
+    metadata = weights.file.metadata
+    backend, adds_bos = byte_level_bpe(metadata, str(path))
+    ids = {name: metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("bos", "eos")}
+    named = {f"{name}_token": backend.id_to_token(int(number)) for name, number in ids.items() if number is not None}
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "add_bos_token": adds_bos, **named}
+    settings |= {"chat_template": metadata.get("tokenizer.chat_template")}
+    _write_whole(folder / "tokenizer_config.json", json.dumps(settings, indent=2))
+    _write_whole(folder / "tokenizer.json", backend.to_str())
 
 
 def huggingface_config(config: ModelConfig) -> dict[str, Any]:

@@ -28,7 +28,7 @@ LIBRARIES = ("polars", "torch", "numpy", "pyarrow", "tokenizers", "safetensors",
 EXTRAS = {
     "gpu": ("triton",),
     "vllm": ("vllm",),
-    "openai": ("httpx",),
+    "openai": ("aiohttp",),
     "ray": ("ray",),
     "notebooks": ("ipykernel", "ipywidgets", "nbclient", "nbformat"),
 }

@@ -11,7 +11,7 @@ import pytest
 import quail_frames as qf
 
 PACKAGE = Path(qf.__file__).parent
-OPTIONAL = {"triton", "vllm", "ray", "httpx"}
+OPTIONAL = {"triton", "vllm", "ray", "aiohttp"}
 
 
 def modules_with_examples() -> list[str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol, Unpack
 from weakref import WeakValueDictionary
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ import pyarrow as pa
 from quail_frames.errors import QuailFramesError
 from quail_frames.plan.calls import AiCall
 from quail_frames.plan.physical import Chain, PairJoin, PlannedCall
+from quail_frames.runtime.backends.options import Backend, BackendOptions, NativeOptions, check_backend
 from quail_frames.runtime.operators.candidates import AnchorBatch
 from quail_frames.runtime.options import check_options
 
@@ -56,6 +57,8 @@ class EngineOptions:
     kv_budget: int | None = None
     token_budget: int | None = None
     max_length: int | None = None
+    backend: str = "native"
+    backend_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
 
 
 _lock = threading.RLock()
@@ -69,11 +72,13 @@ _engines: WeakValueDictionary[EngineOptions, Runner] = WeakValueDictionary()
 def configure(
     model: str | os.PathLike[str] = "smollm2-135m",
     *,
+    backend: Backend = "native",
     device: str = "cpu",
     dtype: str = "auto",
     kv_budget: int | None = None,
     token_budget: int | None = None,
     max_length: int | None = None,
+    **options: Unpack[BackendOptions],
 ) -> None:
     """Choose the engine of every query that names none. Loads nothing yet.
 
@@ -81,7 +86,11 @@ def configure(
     ----------
     model
         `smollm2-135m` (the default), a Hugging Face id, a folder with safetensors, a
-        `.gguf` file, or `oracle`, which answers from a hash and needs no download.
+        `.gguf` file, or `oracle`, which answers from a hash and needs no download. With
+        `backend="openai"` the endpoint's name of a model.
+    backend
+        Who computes: `native`, this library's runtime; `vllm`; or `openai`, any endpoint that
+        speaks OpenAI's protocol.
     device
         `cpu`, `cuda` or `cuda:1`; `kernels`, `null` and `simulated:...` as in `Engine`.
     dtype
@@ -92,11 +101,13 @@ def configure(
         Most tokens of one batch; None lets the engine choose.
     max_length
         Longest prompt in tokens; None is the model's own limit.
+    **options
+        Of the backend: `base_url`, `api_key`, `concurrency` and others; docs/backends.md has them all.
 
     Raises
     ------
     ModelError
-        An option is of no use. Whether the model is there is seen on first use.
+        An option is of no use, or the backend does not know it. Whether the model is there is seen on first use.
 
     Examples
     --------
@@ -106,8 +117,9 @@ def configure(
     global _options, _current, _used
     budgets = {"kv_budget": kv_budget, "token_budget": token_budget, "max_length": max_length}
     name = check_options(model, device=device, dtype=dtype, **budgets)
+    check_backend(backend, NativeOptions(device, dtype, kv_budget, token_budget, max_length), options)
     with _lock:
-        _options = EngineOptions(name, device, dtype, **budgets)
+        _options = EngineOptions(name, device, dtype, **budgets, backend=backend, backend_options=options)
         _current, _used = _engines.get(_options), False
 
 
@@ -157,5 +169,6 @@ def close_default_engine() -> None:
 def _make_engine(options: EngineOptions) -> Runner:
     from quail_frames.runtime.engine import Engine  # loads torch: only when a model is asked
 
-    arguments = asdict(options)
-    return Engine(arguments.pop("model"), **arguments)
+    arguments = {each.name: getattr(options, each.name) for each in fields(options)}
+    own = arguments.pop("backend_options")
+    return Engine(arguments.pop("model"), **arguments, **own)

@@ -12,9 +12,11 @@ from quail_frames.errors import CallError
 from quail_frames.plan.calls import AiCall, AiClassify, AiScore
 from quail_frames.plan.physical import PlannedCall
 from quail_frames.runtime.batch import Float32, Int32, ReadoutSpec
+from quail_frames.runtime.readouts.answers import answer_readout
 from quail_frames.runtime.readouts.decision_choice import DecisionChoiceReadout
 from quail_frames.runtime.readouts.labels import LabelTokens
 from quail_frames.runtime.readouts.letters import LettersReadout
+from quail_frames.runtime.readouts.one_of_many import OneOfMany
 from quail_frames.runtime.readouts.one_row import Readout
 from quail_frames.runtime.readouts.trie_decode import TrieDecodeReadout
 from quail_frames.runtime.readouts.trie_tree import TrieTreeReadout
@@ -80,6 +82,9 @@ class ModelTraits:
     `temperature` and `bias` calibrate TRUE/FALSE, `choice_temperature` and `letters_temperature` the probabilities of
     `decision_choice` and `letters`. `decision` is None where the model has no decision head. `default_label_scoring`
     is what `auto` means for this model; None: the cheapest method.
+
+    reads            `tokens`: logits of tokens can be had; `answers`: only an answer as text, and how likely it was
+    units_per_token  how many ids of the tokenizer make about one token of the model's own
     """
 
     markers: Markers = NO_MARKERS
@@ -90,6 +95,8 @@ class ModelTraits:
     letters_temperature: float = 1.0
     decision: DecisionFormat | None = None
     default_label_scoring: Scoring | None = None
+    reads: Literal["tokens", "answers"] = "tokens"
+    units_per_token: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +139,7 @@ class CompiledCall:
             return self._decode_tree(self.readout, logits)
         if isinstance(self.readout, DecisionChoiceReadout) and not isinstance(self.planned.call, AiClassify):
             return self._decode_margins(self.readout.margins(logits))
-        if isinstance(self.readout, LettersReadout | DecisionChoiceReadout):
+        if isinstance(self.readout, OneOfMany | DecisionChoiceReadout):
             probabilities = self.readout.probabilities(logits)
             return Answers(probabilities.argmax(axis=1).astype(np.int16), probabilities)
         assert isinstance(self.readout, TrueFalseReadout)
@@ -168,6 +175,8 @@ def make_readout(planned: PlannedCall, tokenizer: Tokenizer, traits: ModelTraits
         The call's labels or options rule it out with this model.
     """
     call, encode = planned.call, piece_encoder(tokenizer)
+    if traits.reads == "answers":
+        return answer_readout(planned)
     if not isinstance(call, AiClassify) and planned.scoring != "decision_choice":
         return TrueFalseReadout.of(encode, pooling=traits.pooling, temperature=traits.temperature, bias=traits.bias)
     if planned.scoring == "decision_choice":

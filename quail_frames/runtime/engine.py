@@ -6,13 +6,16 @@ import os
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Unpack
 
 import pyarrow as pa
 
 from quail_frames.errors import ModelError, QuailFramesError
 from quail_frames.plan.calls import AiCall
 from quail_frames.plan.physical import Chain, PairJoin, PlannedCall
+from quail_frames.runtime.backends.opening import open_backend
+from quail_frames.runtime.backends.options import Backend, BackendOptions, NativeOptions
+from quail_frames.runtime.backends.scheduler import RequestModel, RequestScheduler
 from quail_frames.runtime.compiled import CompiledCall, compile_call
 from quail_frames.runtime.kv.memory import Memory
 from quail_frames.runtime.kv.pages import PAGE
@@ -37,6 +40,10 @@ class Engine:
         `"smollm2-135m"` (fetched once), a Hugging Face id, a folder of safetensors, a
         `.gguf` file, or `"oracle"`: deterministic answers without arithmetic, for tests.
         An opened model is taken as it is.
+        With `backend="openai"` the endpoint's name of a model.
+    backend
+        Who computes: `"native"`, this runtime; `"vllm"`, vLLM in this process; `"openai"`, any
+        endpoint that speaks OpenAI's protocol.
     device
         `"cpu"`; `"cuda"` or `"cuda:1"`; `"kernels"`: the code of a GPU on the CPU, for checking
         it where there is none; `"null"`: answers from a hash of the tokens, which times the host
@@ -58,6 +65,8 @@ class Engine:
         Whether the elementwise parts of a layer are compiled on a CPU: `"always"` from the
         first batch, `"auto"` once enough tokens have passed to repay the compiler's seconds
         (60,000 of the default model), `"never"`. Without a C++ compiler nothing changes.
+    **options
+        Options of the other backends: `quail_frames.runtime.backends.options.BackendOptions`.
 
     Raises
     ------
@@ -75,6 +84,7 @@ class Engine:
         self,
         model: str | os.PathLike[str] | OpenedModel = DEFAULT_MODEL,
         *,
+        backend: Backend = "native",
         device: str = "cpu",
         dtype: Dtype = "auto",
         kv_budget: int | None = None,
@@ -82,6 +92,7 @@ class Engine:
         max_length: int | None = None,
         attention: AttentionPath = "auto",
         fuse: Fuse = "auto",
+        **options: Unpack[BackendOptions],
     ) -> None:
         opened = model if isinstance(model, OpenedModel) else None
         self.model_name = check_options(
@@ -95,13 +106,15 @@ class Engine:
             fuse=fuse,
         )
         if opened is None:
-            opened = open_model(self.model_name, device=device, dtype=dtype, attention=attention, fuse=fuse)
+            native = NativeOptions(device, dtype, kv_budget, token_budget, max_length, attention, fuse)
+            opened = self._opened(self.model_name, backend, native, options)
+        self.device = device if backend == "native" and self.model_name != "oracle" else "null"
+        self.attention = "unified" if attention == "unified" else "tree"
+        kv_budget = kv_budget if backend == "native" else None  # other backends keep KV of their own
         self.identity = opened.identity
         self.tokenizer = opened.tokenizer
         self.traits = opened.traits
         self.shape = opened.shape
-        self.device = device if model != "oracle" else "null"
-        self.attention = "unified" if attention == "unified" else "tree"
         self.max_length = min(max_length or opened.context_length, opened.context_length)
         self._model = opened.model
         budget = opened.default_kv_bytes if kv_budget is None else kv_budget
@@ -110,10 +123,21 @@ class Engine:
         self._lock = threading.RLock()
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="quail-frames")
         self.token_budget = token_budget or opened.default_token_budget
-        self._scheduler = Scheduler(
-            self._model, self.memory, self.token_budget, self._worker, self._lock, self.shape.vocabulary
-        )
+        self._scheduler: Scheduler | RequestScheduler
+        if isinstance(self._model, RequestModel):
+            self._scheduler = RequestScheduler(self._model, self.memory, self._lock)
+        else:
+            self._scheduler = Scheduler(
+                self._model, self.memory, self.token_budget, self._worker, self._lock, self.shape.vocabulary
+            )
         self.closed = False
+
+    @staticmethod
+    def _opened(model: str, backend: Backend, native: NativeOptions, options: BackendOptions) -> OpenedModel:
+        if backend == "native" and not options:
+            chosen: Any = {name: getattr(native, name) for name in ("device", "dtype", "attention", "fuse")}
+            return open_model(model, **chosen)
+        return open_backend(backend, model, native, options)
 
     @staticmethod
     def _reserved(pages: int, opened: OpenedModel) -> Memory:
@@ -142,6 +166,8 @@ class Engine:
         if not self.closed:
             self.closed = True
             self._worker.shutdown(wait=True)
+            if isinstance(self._model, RequestModel):
+                self._model.close()
             self._model = self._scheduler = None  # type: ignore[assignment]
 
     def resolve(self, call: AiCall, inputs: tuple[int, ...], anchors: tuple[int, ...] = ()) -> PlannedCall:

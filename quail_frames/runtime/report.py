@@ -51,6 +51,22 @@ class OrderChange:
         return f"from row {self.row:,} on: {', then '.join(self.after)} ({moved})"
 
 
+@dataclass(frozen=True)
+class Failure:
+    """A question that was not answered; the answer is null.
+
+    call        name of the call's answer column unless aliased
+    row         number of the row in the call's input, from zero; of a pair, that of its anchor
+    reason      what went wrong
+    partner     number of the partner's row, where the call was asked of pairs
+    """
+
+    call: str
+    row: int
+    reason: str
+    partner: int | None = None
+
+
 @dataclass
 class RunReport:
     """Counters of one query; the engine adds to them while it runs.
@@ -71,6 +87,7 @@ class RunReport:
     asked, passed       by the identity of a call: how often it was asked, and answered TRUE
     seconds             time from the first batch read to the last answer
     order_changes       where a filter's questions changed their order while it ran, and why
+    failures            questions that an endpoint did not answer, as `Failure`s; `pl.DataFrame(report.failures)`
     """
 
     rows: int = 0
@@ -90,6 +107,7 @@ class RunReport:
     asked: Counter[str] = field(default_factory=Counter)
     passed: Counter[str] = field(default_factory=Counter)
     order_changes: tuple[OrderChange, ...] = ()
+    failures: list[Failure] = field(default_factory=list)
 
     @property
     def deduplicated(self) -> int:
@@ -130,6 +148,7 @@ class RunReport:
             "prompts too long, answered null": self.overflowed,
             "changes of the questions' order": len(self.order_changes),
             "token budget halved, out of memory": self.halved,
+            "questions not answered, null": len(self.failures),
         }
         names |= {name: f"{value:,}" for name, value in optional.items() if value}
         width = max(map(len, names))
@@ -145,6 +164,6 @@ class RunReport:
 def _plain(value: Any) -> Any:
     if isinstance(value, Counter):
         return dict(value)
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | list):
         return [_plain(each) for each in value]
     return dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value

@@ -63,7 +63,7 @@ def _layout(
         return "document_first"
     if call.layout in CHOSEN_HERE:
         own = build_prompt(planned, piece_encoder(tokenizer), markers=traits.markers).own_tokens
-        return "question_first" if own >= QUESTION_FIRST_FROM else "document_first"
+        return "question_first" if own >= QUESTION_FIRST_FROM * traits.units_per_token else "document_first"
     return call.layout  # type: ignore[return-value]
 
 
@@ -74,6 +74,8 @@ def _scoring(
         return call.scoring  # type: ignore[return-value]
     if traits.default_label_scoring is not None:
         return traits.default_label_scoring
+    if traits.reads == "answers":
+        return "letters" if call.probabilities else "trie_decode"
     labels = LabelTokens.of(tokenizer, call.labels)
     encode, count = piece_encoder(tokenizer), len(call.labels)
     letters = tuple(letter_tokens(encode, count))

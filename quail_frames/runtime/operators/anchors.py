@@ -50,6 +50,12 @@ class AskedPairs:
     counts: list[int]
     units: Int64
 
+    def part(self, rows: Int64) -> AskedPairs:
+        """The tag of some of the block's pairs, in ascending order."""
+        which = np.searchsorted(np.cumsum(self.counts), rows, side="right")
+        numbers, counts = np.unique(which, return_counts=True)
+        return AskedPairs([self.anchors[number] for number in numbers.tolist()], counts.tolist(), self.units[rows])
+
 
 @dataclass(eq=False)
 class Picked:

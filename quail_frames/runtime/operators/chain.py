@@ -19,6 +19,7 @@ from quail_frames.runtime.batch import Float32
 from quail_frames.runtime.compiled import CompiledCall, Tokenizer
 from quail_frames.runtime.kv.memory import Memory
 from quail_frames.runtime.operators.answers import answer_array, truth_array, truth_of_mask
+from quail_frames.runtime.operators.failures import NOTHING_FAILED, Failed, without_asks
 from quail_frames.runtime.operators.inputs import InputColumn
 from quail_frames.runtime.operators.lane import ANSWERED, NULLED, REFUSED, UNASKED, Lane, lanes_of
 from quail_frames.runtime.operators.learning import LearnedOrder
@@ -27,7 +28,7 @@ from quail_frames.runtime.operators.questions import Asked, Question
 from quail_frames.runtime.operators.rows import DROPPED, KEPT, NO_PILOT, RowWindow
 from quail_frames.runtime.operators.rows import REFUSED as ROW_REFUSED
 from quail_frames.runtime.operators.truths import Truths
-from quail_frames.runtime.report import RunReport
+from quail_frames.runtime.report import Failure, RunReport
 from quail_frames.runtime.room import Room
 from quail_frames.runtime.tokens.ragged import Int64
 
@@ -104,8 +105,16 @@ class ChainOperator:
         for number in reversed(self._learned.order):
             self.questions[number].fill_fresh(room)
 
-    def accept(self, tag: Asked, logits: Float32) -> None:
+    def accept(self, tag: Asked, logits: Float32, failed: Failed = NOTHING_FAILED) -> None:
         """Answers of one block."""
+        if failed:
+            rows = np.array(sorted(failed), dtype=np.int64)
+            tag.question.give_up(self._memory, tag.units[rows], [failed[row] for row in rows.tolist()])
+            tag, logits = (
+                tag.part(np.delete(np.arange(len(tag.units)), rows)),
+                without_asks(logits, rows, len(tag.units)),
+            )
+            self._report.asks += len(rows)
         decided = tag.question.accept(self._memory, tag.units, logits)
         self._learned.observe(tag.question.number, tag.question.state.values.data[decided])
         self._report.count(
@@ -293,6 +302,14 @@ class ChainOperator:
         for number, question in enumerate(self.questions):
             units = self._truths.units(number, np.arange(rows))
             self._report.answers += int((question.state.state.data[units[units >= 0]] == ANSWERED).sum())
+            if question.state.reasons:
+                self._report_failures(question, units)
+
+    def _report_failures(self, question: Question, units: Int64) -> None:
+        """Say which of the leading rows were not answered, and why."""
+        call, reasons = question.call.planned.call.output_name(), question.state.reasons
+        for row in np.flatnonzero(np.isin(units, list(reasons))).tolist():
+            self._report.failures.append(Failure(call, self.rows.first + row, reasons[int(units[row])]))
 
     def _overflow_error(self) -> ContextOverflowError:
         number = int(self.rows.awaited.data[0])

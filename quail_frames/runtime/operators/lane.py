@@ -6,7 +6,7 @@ its context while more is asked of it, and its answers for as long as the run la
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from quail_frames.runtime.tokens.ragged import Int64, Ragged
 REMEMBERED = 1 << 22
 """Distinct inputs of a run that are recognised when they come again; beyond, the memory starts afresh."""
 UNASKED, WAITING, ANSWERED, NULLED, REFUSED = range(5)
-"""State of one call for one unit. NULLED: too long, answered null. REFUSED: too long, an error."""
+"""State of one call for one unit. NULLED: too long or not answered, null. REFUSED: too long, an error."""
 
 
 class Growing:
@@ -47,6 +47,8 @@ class CallState:
         self.state = Growing(np.int8, UNASKED)
         self.values = Growing(call.value_type, 0)
         self.probabilities = self._probability_store(call)
+        self.reasons: dict[int, str] = {}
+        """Why units were not answered, where whoever was asked gave no answer."""
 
     @staticmethod
     def _probability_store(call: CompiledCall) -> Growing | None:
@@ -70,6 +72,11 @@ class CallState:
         if self.probabilities is not None:
             self.probabilities.data[units] = answers.probabilities
         self.state.data[units] = ANSWERED
+
+    def give_up(self, units: Int64, reasons: Iterable[str]) -> None:
+        """These units are null, for these reasons."""
+        self.state.data[units] = NULLED
+        self.reasons.update(zip(units.tolist(), reasons, strict=True))
 
 
 class Lane:

@@ -23,10 +23,11 @@ from quail_frames.runtime.kv.pages import PAGE
 from quail_frames.runtime.operators.anchors import NONE, Anchor, AskedPairs, Picked
 from quail_frames.runtime.operators.asks import ask_tokens, cut_values, suffix_block
 from quail_frames.runtime.operators.candidates import AnchorBatch, PartnerSide
+from quail_frames.runtime.operators.failures import NOTHING_FAILED, Failed
 from quail_frames.runtime.operators.inputs import InputColumn, first_rows, number_keys
 from quail_frames.runtime.operators.learning import Share
 from quail_frames.runtime.operators.overflow import overflow_error
-from quail_frames.runtime.report import RunReport
+from quail_frames.runtime.report import Failure, RunReport
 from quail_frames.runtime.room import Room
 from quail_frames.runtime.tokens.assemble import assemble
 from quail_frames.runtime.tokens.layouts import own_tokens
@@ -112,10 +113,13 @@ class PairOperator:
                 break
         self._add_picked(room, picked)
 
-    def accept(self, tag: AskedPairs, logits: Float32) -> None:
-        """Answers of one block."""
+    def accept(self, tag: AskedPairs, logits: Float32, failed: Failed = NOTHING_FAILED) -> None:
+        """Answers of one block; a pair that was not answered is no pair."""
         truth = self.call.decode(logits).values == 1
-        self._share.add(Counts(float(truth.sum()), float(len(truth))))
+        if failed:
+            truth[list(failed)] = False
+            self._report_failures(tag, failed)
+        self._share.add(Counts(float(truth.sum()), float(len(truth) - len(failed))))
         start = 0
         self._answered.update(dict.fromkeys(tag.anchors))
         for anchor, count in zip(tag.anchors, tag.counts, strict=True):
@@ -129,7 +133,7 @@ class PairOperator:
                     anchor.pending = NONE
             start += count
         self._report.count(self.call.planned.call, len(tag.units), int(truth.sum()))
-        self._report.answers += len(tag.units)
+        self._report.answers += len(tag.units) - len(failed)
 
     def settle(self) -> None:
         """Free the contexts of anchors that are done."""
@@ -318,6 +322,13 @@ class PairOperator:
                 self._memory.keep(anchor.context, self._document(anchor), owner)
                 anchor.context = -1
         self._close(anchors)
+
+    def _report_failures(self, tag: AskedPairs, failed: Failed) -> None:
+        call = self.call.planned.call.output_name()
+        anchors = np.repeat(np.array([anchor.row for anchor in tag.anchors]), tag.counts)
+        for ask, reason in sorted(failed.items()):
+            partner = int(self.partners.rows_of(tag.units[ask : ask + 1], None)[0])
+            self._report.failures.append(Failure(call, int(anchors[ask]), reason, partner))
 
     def _close(self, anchors: list[Anchor]) -> None:
         held = [anchor for anchor in anchors if anchor.context >= 0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +29,10 @@ class Asked:
 
     question: Question
     units: Int64
+
+    def part(self, rows: Int64) -> Asked:
+        """The tag of some of the block's asks."""
+        return Asked(self.question, self.units[rows])
 
 
 PEEK = 4096
@@ -101,6 +106,12 @@ class Question:
         """Asks of units whose document is not resident."""
         self._requeue_resident(room)
         self._fresh.fill(room)
+
+    def give_up(self, memory: Memory, units: Int64, reasons: Iterable[str]) -> None:
+        """These units' asks were not answered."""
+        self.state.give_up(units, reasons)
+        if self.rounds is not None:
+            self.rounds.finish(memory, units)
 
     def accept(self, memory: Memory, units: Int64, logits: Float32) -> Int64:
         """Take in the logits of the units' asks; returns the units that they decide."""

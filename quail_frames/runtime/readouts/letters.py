@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from string import ascii_lowercase, ascii_uppercase
@@ -9,19 +10,16 @@ from string import ascii_lowercase, ascii_uppercase
 import numpy as np
 
 from quail_frames.errors import CallError
-from quail_frames.runtime.batch import Float32, Int32, ReadoutSpec
-from quail_frames.runtime.readouts.one_row import OneRow
-from quail_frames.runtime.readouts.true_false import Float64
+from quail_frames.runtime.batch import Int32, ReadoutSpec
+from quail_frames.runtime.readouts.one_of_many import OneOfMany
 from quail_frames.runtime.tokens.layouts import Encode
 
 
 @dataclass(frozen=True, eq=False)
-class LettersReadout(OneRow):
+class LettersReadout(OneOfMany):
     """Tokens of `" " + letter`, in label order."""
 
-    spec: ReadoutSpec
-    letters: tuple[str, ...]
-    temperature: float = 1.0
+    letters: tuple[str, ...] = ()
 
     @staticmethod
     def of(encode: Encode, labels: int, temperature: float = 1.0) -> LettersReadout:
@@ -39,19 +37,18 @@ class LettersReadout(OneRow):
                 "use scoring='trie_tree' or 'trie_decode'"
             )
         spec = ReadoutSpec(np.array(list(letters.values()), dtype=np.int32))
-        return LettersReadout(spec, tuple(letters), temperature)
+        return LettersReadout(spec, temperature, tuple(letters))
 
-    def probabilities(self, logits: Float32) -> Float64:
-        """Softmax over the letters' logits divided by the temperature, [A, labels]."""
-        shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
-        weights = np.exp(shifted / self.temperature)
-        return weights / weights.sum(axis=1, keepdims=True)
+
+def letter_names() -> Iterator[str]:
+    """A..Z, a..z, then two letters."""
+    yield from (*ascii_uppercase, *ascii_lowercase, *map("".join, product(ascii_uppercase, repeat=2)))
 
 
 def letter_tokens(encode: Encode, most: int) -> dict[str, int]:
     """Up to `most` letters with their tokens: A..Z, a..z, then two letters, as far as each is one token of its own."""
     found: dict[str, int] = {}
-    for name in (*ascii_uppercase, *ascii_lowercase, *map("".join, product(ascii_uppercase, repeat=2))):
+    for name in letter_names():
         if len(found) == most:
             break
         tokens: Int32 = encode(" " + name)
