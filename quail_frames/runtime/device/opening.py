@@ -15,7 +15,7 @@ from quail_frames.runtime.device.decoder import KernelDecoder
 from quail_frames.runtime.device.model import DeviceModel
 from quail_frames.runtime.loading import OpenedModel, share_from
 from quail_frames.runtime.models.load import ModelFiles, open_files, resolve_dtype, torch_device
-from quail_frames.runtime.models.weights import BlockScaled, assemble, assemble_scaled
+from quail_frames.runtime.models.weights import BlockScaled, assemble_scaled
 from quail_frames.runtime.options import AttentionPath, Dtype
 from quail_frames.runtime.torch_model import CPU_TOKEN_BUDGET, cpu_kv_bytes, recompute_cost, shape_of, traits_of
 
@@ -43,8 +43,8 @@ def open_device_files(
 ) -> OpenedModel:
     """As `open_device_model`, of files that are already open."""
     config = files.config
-    build = assemble_scaled if _has_fp8(place) else assemble
-    decoder = KernelDecoder(config, build(config, files.source, place, chosen))
+    weights = assemble_scaled(config, files.source, place, chosen, keep=_has_fp8(place))
+    decoder = KernelDecoder(config, weights)
     kernels.choices(place)  # once, at start: a library's kernel is compared with the reference before it is used
     scaled = any(isinstance(layer.down, BlockScaled) for layer in decoder.weights.layers)
     head = files.head()

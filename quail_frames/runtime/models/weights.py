@@ -110,11 +110,12 @@ def assemble(
 
 
 def assemble_scaled(
-    config: ModelConfig, source: WeightSource, device: torch.device, dtype: torch.dtype
+    config: ModelConfig, source: WeightSource, device: torch.device, dtype: torch.dtype, keep: bool = True
 ) -> DecoderWeights[Matrix]:
-    """As `assemble`, with FP8 projections kept as they are stored, for the kernels."""
+    """As `assemble`, for the kernels: with `keep`, FP8 projections stay as they are stored."""
     reader = _Reader(source, device, dtype)
-    return _assembled(config, reader, reader.scaled_projection)
+    project: Project[Matrix] = reader.scaled_projection if keep else reader.projection
+    return _assembled(config, reader, project)
 
 
 def _assembled(config: ModelConfig, reader: _Reader, project: Project[M]) -> DecoderWeights[M]:
