@@ -17,7 +17,7 @@ pytest.importorskip("triton")
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.skipif(torch.cuda.is_available(), reason="on_device runs natively")
 def test_kernels_agree_with_their_references_under_the_interpreter() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/kernels/on_device"]
