@@ -60,8 +60,8 @@ def measure(bench: Bench, query: Query, size: Size, front: str) -> Figures:
     return run_query(bench, query, "sql" if front == "sql" else "python", frames).figures
 
 
-def run(options: Namespace) -> tuple[list[Figures], Size]:
-    """All queries chosen, in turn, on one engine."""
+def run(options: Namespace, machine: Machine) -> tuple[list[Figures], Size]:
+    """All queries chosen, in turn, on one engine; what is known so far is written after each."""
     torch.set_num_threads(options.threads)
     size = size_of(options)
     with open_engine(options.device, size.base, options.model, options.dtype) as engine:
@@ -70,7 +70,14 @@ def run(options: Namespace) -> tuple[list[Figures], Size]:
         for query in chosen(options.only):
             found.append(measure(bench, query, size, options.front))
             print(_line(found[-1]), file=sys.stderr, flush=True)
+            write_figures(options, found, size, machine)
     return found, size
+
+
+def write_figures(options: Namespace, found: list[Figures], size: Size, machine: Machine) -> None:
+    """The figures as JSON, where a file is named."""
+    settings = {name: getattr(options, name) for name in ("model", "device", "dtype", "threads", "front", "scale")}
+    write(options.json, {"queries": [each.as_dict() for each in found], "size": size.name, **settings}, machine)
 
 
 def _line(figures: Figures) -> str:
@@ -112,11 +119,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw measured seconds over the speed of light")
     options = parser.parse_args(arguments)
     machine = Machine.here()
-    found, size = run(options)
+    found, size = run(options, machine)
     caption = f"{options.model}, {options.device}, tables: {size.name}; {machine.line()}"
     show("Workloads", COLUMNS, [_row(figures) for figures in found], caption)
-    settings = {name: getattr(options, name) for name in ("model", "device", "dtype", "threads", "front", "scale")}
-    write(options.json, {"queries": [each.as_dict() for each in found], "size": size.name, **settings}, machine)
     if options.plot:
         draw(options, found, size, machine)
     if any(figures.sql_equals_python is False for figures in found):

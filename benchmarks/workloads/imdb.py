@@ -19,12 +19,12 @@ VERDICTS = ["praised", "criticised", "only mentioned"]
 
 
 def three_joins(t: Tables) -> qf.LazyFrame:
-    """From a review over an aspect to other reviews, and to what those praise."""
+    """Reviews that discuss what another one praises, and what that one criticises."""
     return (
         t.reviews.ai_join(t.aspects, DISCUSSES, selectivity=0.2)
-        .ai_join(t.reviews, "Does the review {right.text} discuss {aspect}?", suffix="_r2", selectivity=0.2)
-        .ai_join(t.aspects, "Does the review {text_r2} praise {right.aspect}?", suffix="_a2", selectivity=0.1)
-        .select(pl.col("id").alias("first"), pl.col("id_r2").alias("second"), pl.col("aspect_a2").alias("praised"))
+        .ai_join(t.reviews, "Does the review {right.text} praise {aspect}?", suffix="_r2", selectivity=0.2)
+        .ai_join(t.aspects, "Does the review {text_r2} criticise {right.aspect}?", suffix="_a2", selectivity=0.1)
+        .select(pl.col("id").alias("first"), pl.col("id_r2").alias("second"), pl.col("aspect_a2").alias("criticised"))
     )
 
 
@@ -102,10 +102,10 @@ QUERIES = (
         "a chain of three joins",
         ("reviews", "aspects"),
         three_joins,
-        "SELECT r1.id AS first, r2.id AS second, a2.aspect AS praised FROM reviews r1 "
+        "SELECT r1.id AS first, r2.id AS second, a2.aspect AS criticised FROM reviews r1 "
         "JOIN aspects a1 ON AI.IF(('Does the review ', r1.text, ' discuss ', a1.aspect, '?'), selectivity => 0.2) "
-        "JOIN reviews r2 ON AI.IF(('Does the review ', r2.text, ' discuss ', a1.aspect, '?'), selectivity => 0.2) "
-        "JOIN aspects a2 ON AI.IF(('Does the review ', r2.text, ' praise ', a2.aspect, '?'), selectivity => 0.1)",
+        "JOIN reviews r2 ON AI.IF(('Does the review ', r2.text, ' praise ', a1.aspect, '?'), selectivity => 0.2) "
+        "JOIN aspects a2 ON AI.IF(('Does the review ', r2.text, ' criticise ', a2.aspect, '?'), selectivity => 0.1)",
         "bigquery",
     ),
     Query(

@@ -49,6 +49,7 @@ def ready_chain(ask: Ask, resolve: Resolve) -> ReadyChain:
         outputs=tuple(AnswerOutput(use.column, numbers[use.column]) for use in ask.answers),
         limit=ask.limit,
         retain=ask.retain,
+        retain_all=ask.retain_all,
     )
     columns = [as_text(text.body).alias(name) for text, name in zip(texts.values(), chain.inputs, strict=True)]
     columns += [mask.body.cast(pl.Boolean).alias(name) for mask, name in zip(masks.values(), chain.masks, strict=True)]

@@ -71,6 +71,8 @@ class Chain:
     """Stop once this many rows were kept (the first ones in row order)."""
     retain: bool = False
     """Keep the surviving documents' KV resident: a later operator asks them again (until `Engine.end`)."""
+    retain_all: bool = False
+    """Those of dropped rows as well: a later operator reads the same texts."""
     learn: bool = True
     """Whether the calls of `keep` may change places as their answers come; False keeps `order` throughout."""
 

@@ -109,3 +109,15 @@ def test_anchors_stay_for_a_later_call_about_the_pair_and_for_a_later_join() -> 
     again = keep_resident(join(join(), Source(None, "s", ("z",)), slots=(("left", "a"), ("right", "z"))))
     assert isinstance(again, AskPairs) and isinstance(again.left, AskPairs)
     assert (again.retain, again.left.retain) == (False, True)
+
+
+def test_documents_stay_for_another_branch_over_the_same_source() -> None:
+    first, second = Ask(SOURCE, keep=(keeps(question("q", "a")),)), Ask(SOURCE, keep=(keeps(question("r", "a")),))
+    other = Ask(Source(object(), "r", ("x", "y")), keep=(keeps(question("q", "x")),))
+    for right, stays in ((second, True), (other, False)):
+        node = keep_resident(join(right, right=first, slots=(("left", "b"), ("right", "a"))))
+        assert isinstance(node, AskPairs) and isinstance(node.left, Ask) and isinstance(node.right, Ask)
+        assert (node.right.retain_all, node.left.retain_all) == (stays, False)  # the right side is read first
+    joined = keep_resident(join(join(), right=SOURCE, anchor="right", slots=(("left", "x"), ("right", "a"))))
+    assert isinstance(joined, AskPairs) and isinstance(joined.left, AskPairs)
+    assert (joined.left.retain, joined.retain) == (True, False)

@@ -105,3 +105,32 @@ def test_an_anchor_stops_at_its_first_true(selectivity: float) -> None:
         )
     assert found["matched"].to_pylist() == [True, True]
     assert report.asks <= 2 * max(4, 1 / selectivity)
+
+
+def test_what_partners_begin_with_is_computed_once_for_an_anchor() -> None:
+    terms = [f"a rather long and common start of a term: {number}" for number in range(30)]
+    with Engine("oracle", token_budget=900) as engine:
+        plan = PairJoin(("text",), ("term",), engine.resolve(MATCH, (0, 1), anchors=(0,)))
+        report = RunReport()
+        found = [
+            tuple(row.values())
+            for out in engine.join(plan, anchor_batches(["one", "two"], None, 2), partner_batch(terms), report)
+            for row in out.to_pylist()
+        ]
+        assert engine.memory.contexts.pool.free == engine.memory.pages
+        anchors = 2 * engine.compile(plan.call).prompt.own_tokens
+    assert found == [
+        (a, t) for a in range(2) for t in range(30) if expected_answer(plan.call, (("one", "two")[a], terms[t]))
+    ]
+    assert report.asks == 60 and report.batches > 1
+    assert report.fresh_tokens < anchors + 60 * len("29\nANSWER:") + report.batches * 2 * len(terms[0])
+
+
+def test_a_cancelled_join_gives_back_what_its_partners_shared() -> None:
+    terms = [f"a rather long and common start of a term: {number}" for number in range(30)]
+    with Engine("oracle", token_budget=100) as engine:
+        plan = PairJoin(("text",), ("term",), engine.resolve(MATCH, (0, 1), anchors=(0,)))
+        running = engine.join(plan, anchor_batches(["one", "two", "three"], None, 1), partner_batch(terms))
+        next(running)
+        running.close()  # type: ignore[attr-defined]
+        assert engine.memory.contexts.pool.free == engine.memory.pages

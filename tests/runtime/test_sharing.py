@@ -110,7 +110,7 @@ def joined(engine: Engine, texts: list[str], terms: list[str], report: RunReport
 def test_survivors_of_a_filter_enter_the_join_resident(pages: int) -> None:
     rng = np.random.default_rng(1)
     texts = ["".join(chr(97 + code) for code in rng.integers(0, 26, 150)) for _ in range(60)]
-    terms = [f"term {number}" for number in range(5)]
+    terms = [f"{number} terms" for number in range(5)]
     with Engine("oracle", kv_budget=pages * PAGE_BYTES, token_budget=700) as engine:
         report = RunReport()
         pairs = joined(engine, texts, terms, report)

@@ -85,8 +85,9 @@ def _ask_words(ask: Ask) -> list[str]:
         lines.append(f"  keep rows where {predicate.text} (about {share:.0%})")
     if ask.limit is not None:
         lines.append(f"  stop once {ask.limit:,} rows are through")
-    if ask.retain:
-        lines.append("  the texts of kept rows stay in memory for what is asked next")
+    if ask.retain or ask.retain_all:
+        which = "all" if ask.retain_all else "kept"
+        lines.append(f"  the texts of {which} rows stay in memory for what is asked next")
     return lines
 
 

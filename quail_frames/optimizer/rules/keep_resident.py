@@ -2,23 +2,27 @@
 
 ask_pairs(anchor review) over ask(keep about review)
 -> ask_pairs(anchor review) over ask(keep about review, retained)
+
+So do those that another branch, which runs later, reads from the same column of the same source: a self join's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from quail_frames.optimizer.provenance import passed_on
 from quail_frames.plan.logical import Ask, AskPairs, CallUse, Node, Source, inputs, with_inputs
 
 Document = tuple[tuple[int, str], ...]
 """What a prompt begins with: (slot, column) pairs in order; a single document has no number (slot 0)."""
+Path = tuple[int, ...]
+"""Which input to take at each node from the top on."""
 
 
 def keep_resident(plan: Node) -> Node:
     """The plan with `retain` of every AI operator chosen."""
-    return _kept(plan, frozenset())
+    return _across(_kept(plan, frozenset()))
 
 
 def _kept(node: Node, wanted: frozenset[Document]) -> Node:
@@ -86,3 +90,67 @@ def _below(node: Node, number: int, wanted: frozenset[Document]) -> frozenset[Do
         if len(own) == len(document):
             found.add(tuple(own))
     return frozenset(found)
+
+
+# Across branches ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An AI operator: the source columns that its documents are, and the nodes on the way to each."""
+
+    path: Path
+    columns: dict[tuple[int, str], frozenset[Path]]
+
+
+def _across(plan: Node) -> Node:
+    """`retain_all` where a later operator of another branch asks about the same column of the same source."""
+    running = list(_running(plan, ()))
+    wanted: set[Path] = set()
+    for number, asked in enumerate(running):
+        for later in running[number + 1 :]:
+            shared = asked.columns.keys() & later.columns.keys()
+            if any(asked.path not in later.columns[column] for column in shared):
+                wanted.add(asked.path)
+    return _retaining(plan, (), wanted) if wanted else plan
+
+
+def _running(node: Node, path: Path) -> Iterator[Asked]:
+    """The AI operators below and at a node, in the order in which they begin."""
+    order = range(len(inputs(node)))
+    below = reversed(order) if isinstance(node, AskPairs) and node.anchor != "right" else order
+    for number in below:
+        yield from _running(inputs(node)[number], (*path, number))
+    found: list[tuple[int, Document]] = []
+    if isinstance(node, Ask):
+        found = [(0, document) for document in _documents(node)]
+    elif isinstance(node, AskPairs) and node.anchor is not None:
+        found = [(0 if node.anchor == "left" else 1, anchor_document(node))]
+    traced = [
+        _source(inputs(node)[number], (*path, number), document[0][1])
+        for number, document in found
+        if len(document) == 1
+    ]
+    if found:
+        yield Asked(path, dict(each for each in traced if each is not None))
+
+
+def _source(node: Node, path: Path, name: str) -> tuple[tuple[int, str], frozenset[Path]] | None:
+    """(source and column there, nodes passed) of a column that comes unchanged from a source."""
+    passed: set[Path] = set()
+    while not isinstance(node, Source):
+        passed.add(path)
+        found = passed_on(node, name)
+        if found is None:
+            return None
+        number, name = found
+        node, path = inputs(node)[number], (*path, number)
+    return (id(node.frame), name), frozenset(passed)
+
+
+def _retaining(node: Node, path: Path, wanted: set[Path]) -> Node:
+    below = tuple(_retaining(each, (*path, number), wanted) for number, each in enumerate(inputs(node)))
+    node = with_inputs(node, below)
+    if path in wanted and isinstance(node, Ask):
+        return replace(node, retain_all=True)
+    return replace(node, retain=True) if path in wanted and isinstance(node, AskPairs) else node

@@ -154,6 +154,8 @@ class Ask:
         For calls about both sides of an AI join: answer column and the slots that come from its anchor side.
     retain
         Documents of kept rows stay in KV memory, for an operator above asks about them again.
+    retain_all
+        Those of dropped rows as well: another branch asks about them.
     """
 
     input: Node
@@ -164,6 +166,7 @@ class Ask:
     carry: tuple[str, ...] | None = None
     anchors: tuple[tuple[str, tuple[int, ...]], ...] = ()
     retain: bool = False
+    retain_all: bool = False
 
     @property
     def calls(self) -> tuple[CallUse, ...]:
@@ -204,7 +207,7 @@ class AskPairs:
     carry
         Columns that are passed on, by their names after the join; None: all.
     retain
-        Anchors with a partner stay in KV memory, for an operator above asks about them again.
+        Anchors stay in KV memory, for an operator above or in another branch asks about them again.
     """
 
     left: Node

@@ -107,6 +107,15 @@ class Memory:
         self.contexts.extend(contexts, lengths)
         return True
 
+    @property
+    def keeps_any(self) -> bool:
+        """Some document is kept for who comes back to it."""
+        return bool(self._idle)
+
+    def keeps(self, keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+        """Which of the documents with these keys are kept."""
+        return np.array([key in self._idle for key in keys.tolist()], dtype=np.bool_)
+
     def resident(self, document: Document) -> int:
         """How many leading tokens of the document `admit` would find."""
         if self._idle_of(document) is not None:

@@ -55,7 +55,7 @@ class PartnerSide:
         self.unit_of_row = unit_of_row
         self.units = units
         self._all = np.arange(units)
-        self.plain = units == len(unit_of_row)
+        self.plain = units == len(unit_of_row) and np.array_equal(unit_of_row, self._all)
         order = np.argsort(unit_of_row, kind="stable")
         self._rows = order[int((unit_of_row < 0).sum()) :]
         self._offsets = offsets_of(np.bincount(unit_of_row[unit_of_row >= 0], minlength=units).astype(np.int64))

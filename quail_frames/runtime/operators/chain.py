@@ -27,6 +27,7 @@ from quail_frames.runtime.operators.overflow import overflow_error
 from quail_frames.runtime.operators.questions import Asked, Question
 from quail_frames.runtime.operators.rows import DROPPED, KEPT, NO_PILOT, RowWindow
 from quail_frames.runtime.operators.rows import REFUSED as ROW_REFUSED
+from quail_frames.runtime.operators.starts import share_starts
 from quail_frames.runtime.operators.truths import Truths
 from quail_frames.runtime.report import Failure, RunReport
 from quail_frames.runtime.room import Room
@@ -52,9 +53,10 @@ class ChainOperator:
         self._memory = memory
         self._report = report
         self._limit = limit
+        calls = share_starts(calls)
         self.lanes, self._lane_of = lanes_of(calls, tokenizer, memory)
         self.questions = [
-            Question(number, self.lanes[self._lane_of[number]], limit, plan.retain, report)
+            Question(number, self.lanes[self._lane_of[number]], limit, plan.retain or plan.retain_all, report)
             for number in range(len(calls))
         ]
         self.rows = RowWindow(len(self.lanes), len(plan.masks))
@@ -263,6 +265,7 @@ class ChainOperator:
     def _retire(self, lane: Lane, units: Int64, waiting: Int64, kept: Int64) -> None:
         """Leave idle what a later operator, or a waiting row that starts alike, will want; free the others."""
         wanted = np.isin(units, kept) if self.plan.retain else np.zeros(len(units), dtype=np.bool_)
+        wanted |= self.plan.retain_all
         alike = lane.alike.data[units] & np.isin(lane.start.data[units], lane.start.data[waiting])
         leaving = np.ones(len(units), dtype=np.bool_)
         for place in np.flatnonzero(wanted | alike):

@@ -7,6 +7,7 @@ A document is asked alone, on what is resident of it, behind the call's own word
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from quail_frames.runtime.operators.asks import (
     ask_tokens,
     context_block,
     cut_asks,
+    cut_values,
     fresh_asks,
     shared_asks,
     suffix_block,
@@ -27,6 +29,24 @@ from quail_frames.runtime.tokens.assemble import assemble
 from quail_frames.runtime.tokens.ragged import Int64, Ragged
 
 ALIKE_AT_ONCE = 256
+NOWHERE = -1
+NO_TOKENS = np.zeros(0, dtype=np.int32)
+
+
+@dataclass(frozen=True, eq=False)
+class Alike:
+    """One ask on what is resident of its document.
+
+    It sees `prefix` tokens of context `sees`, and `keep` of its own stay in `context` (NOWHERE: in none).
+    """
+
+    document: Document
+    sees: int
+    context: int
+    prefix: int
+    keep: int
+    unit: int = -1
+    suffix: Int32 = field(default_factory=lambda: NO_TOKENS)
 
 
 class FreshAsks:
@@ -50,8 +70,7 @@ class FreshAsks:
         if not len(units) or not (room.left or room.empty):
             return
         cut = place.too_long(units)
-        if cut.any():
-            units = units[: int(cut.argmax())] if not cut[0] else units[:1]
+        units = units[: int((cut != cut[0]).argmax()) or len(units)]
         if cut[0]:
             self._fill_cut(room, units)
         elif place.question_first:
@@ -63,10 +82,41 @@ class FreshAsks:
             fill(room, units)
 
     def _fill_cut(self, room: Room, units: Int64) -> None:
+        """Documents cut to the model's context, each for this call; what others begin with is shared as ever."""
         place = self._place
-        if room.fitting(np.full(1, place.limit)):
+        for unit in units:
+            one = np.array([unit])
+            if not place.call.prompt.document:
+                if not room.fitting(np.full(1, place.limit)):
+                    return
+                room.add(cut_asks(place.lane, place.call, one, place.steps(one), place.limit), self._tag(one))
+            elif not self._add_cut(room, one):
+                return
             self.queue.drop(1)
-            room.add(cut_asks(place.lane, place.call, units, place.steps(units), place.limit), self._tag(units))
+
+    def _add_cut(self, room: Room, unit: Int64) -> bool:
+        """One cut document on what is resident of it; False where the batch has no room."""
+        place, lane = self._place, self._place.lane
+        prompt, values = place.call.prompt, cut_values(lane.values_of(unit), place.limit - place.call.positions)
+        document = Document.of(assemble(prompt.document, values, 1).values)
+        suffix = ask_tokens(place.call, (*prompt.instruction, *prompt.question), values, place.steps(unit)).values
+        held = lane.documents.get(int(unit[0])) if lane.context.data[unit[0]] >= 0 else None
+        prefix = room.memory.resident(document) if held is None else _common(held.tokens, document.tokens)
+        if not room.fitting(np.array([len(document.tokens) + len(suffix) - prefix])):
+            return False
+        context, keep = int(lane.context.data[unit[0]]), 0
+        if held is None:
+            admitted = room.memory.admit(document, len(document.tokens), place.report)
+            context, prefix = admitted or (NOWHERE, 0)
+            if admitted is not None:
+                keep = len(document.tokens) - prefix
+                lane.context.data[unit], lane.instruction.data[unit] = context, -1
+                lane.document_tokens.data[unit] = len(document.tokens)
+                lane.documents[int(unit[0])] = document
+        tail = Ragged.of([np.concatenate([document.tokens, suffix])[prefix:]])
+        contexts, prefixes, kept = np.array([context]), np.array([prefix]), np.array([keep])
+        room.add(suffix_block(place.call, contexts, prefixes, tail, kept), self._tag(unit))
+        return True
 
     def _fill_shared(self, room: Room, units: Int64) -> None:
         place = self._place
@@ -120,38 +170,61 @@ class FreshAsks:
         """Documents that may begin like another, or that come back later: one by one, each on what is resident."""
         place = self._place
         pieces = (*place.call.prompt.instruction, *place.call.prompt.question)
-        instruction = place.instruction if place.shares_instruction else 0
         units = units[:ALIKE_AT_ONCE]
         suffixes = ask_tokens(place.call, pieces, place.lane.values_of(units), place.steps(units))
-        asked: list[tuple[int, int, int, Int32, Int32]] = []
+        wanted = place.still_wanted(units) | (place.rounds is not None)
+        asked: list[Alike] = []
         left = room.left
-        rows = zip(units.tolist(), place.lane.documents_of(units).lists(), suffixes.lists(), strict=True)
-        for unit, tokens, suffix in rows:
+        rows = zip(
+            units.tolist(), place.lane.documents_of(units).lists(), suffixes.lists(), wanted.tolist(), strict=True
+        )
+        for unit, tokens, suffix, keep in rows:
             document = Document.of(tokens)
-            left -= len(tokens) + len(suffix) - room.memory.resident(document)
+            before = asked[-1] if asked and asked[-1].document.key == document.key else None
+            held = room.memory.resident(document) if before is None else len(tokens) + place.instruction
+            left -= len(tokens) + len(suffix) - held
             if left < 0 and (asked or not room.empty):
                 break
-            admitted = room.memory.admit(document, len(tokens) + instruction, place.report)
-            if admitted is None:
+            new = self._begun(room, document) if before is None else self._behind(room, document, before, keep)
+            if new is None:
                 break
-            place.lane.documents[unit] = document
-            asked.append((unit, *admitted, tokens, suffix))
+            asked.append(replace(new, unit=unit, suffix=suffix))
         if asked:
-            self._add_alike(room, asked, instruction)
+            self._add_alike(room, asked)
         elif room.empty and room.forced:
             self._fill_documents(room, units[:1])
 
-    def _add_alike(self, room: Room, asked: list[tuple[int, int, int, Int32, Int32]], instruction: int) -> None:
+    def _begun(self, room: Room, document: Document) -> Alike | None:
+        """A document on what is resident of it; None where the memory is short."""
         place = self._place
-        units, contexts, prefixes = (np.array([entry[number] for entry in asked]) for number in range(3))
-        lengths = np.array([len(entry[3]) for entry in asked])
-        tails = Ragged.of(np.concatenate([tokens[prefix:], suffix]) for _, _, prefix, tokens, suffix in asked)
+        kept = len(document.tokens) + (place.instruction if place.shares_instruction else 0)
+        admitted = room.memory.admit(document, kept, place.report)
+        if admitted is None:
+            return None
+        context, prefix = admitted
+        return Alike(document, context, context, prefix, kept - prefix)
+
+    def _behind(self, room: Room, document: Document, before: Alike, keep: bool) -> Alike | None:
+        """The document of the unit before, whose context holds it and the instruction; a copy of it to keep."""
+        prefix = len(document.tokens) + self._place.instruction
+        if not keep:
+            return Alike(document, before.sees, NOWHERE, prefix, 0)
+        forks = room.memory.fork(before.sees, prefix, np.array([prefix]))
+        return Alike(document, before.sees, int(forks[0]), prefix, 0) if len(forks) else None
+
+    def _add_alike(self, room: Room, asked: list[Alike]) -> None:
+        place = self._place
+        units, sees, contexts, prefixes, keep = (
+            np.array([getattr(each, name) for each in asked]) for name in ("unit", "sees", "context", "prefix", "keep")
+        )
+        tails = Ragged.of(np.concatenate([each.document.tokens, each.suffix])[each.prefix :] for each in asked)
         self.queue.drop(len(units))
-        place.note_resident(units, contexts, lengths)
-        keep = lengths + instruction - prefixes
+        place.lane.documents |= {each.unit: each.document for each in asked if each.context != NOWHERE}
+        place.note_resident(units, contexts, np.array([len(each.document.tokens) for each in asked]))
         if place.rounds is not None:
             keep = place.rounds.keep_admitted(room.memory, units, contexts, prefixes, keep, tails.lengths)
-        room.add(suffix_block(place.call, contexts, prefixes, tails, keep), self._tag(units))
+        block = suffix_block(place.call, sees, prefixes, tails, keep)
+        room.add(replace(block, into=contexts.astype(np.int32)), self._tag(units))
 
     def _wait_for_memory(self, room: Room, units: Int64, kept: Int64) -> tuple[Int64, Int64]:
         """The leading units whose kept tokens fit now; where nothing else can go on, one, unkept."""
@@ -159,3 +232,10 @@ class FreshAsks:
         if count == 0 and room.empty and room.forced:
             return units[:1], np.zeros(1, dtype=np.int64)
         return units[:count], kept[:count]
+
+
+def _common(one: Int32, other: Int32) -> int:
+    """How many leading tokens are the same."""
+    length = min(len(one), len(other))
+    differ = np.flatnonzero(one[:length] != other[:length])
+    return int(differ[0]) if len(differ) else length

@@ -147,9 +147,11 @@ class Lane:
         return units, block
 
     def _find_alike(self, units: Int64, values: dict[int, Ragged]) -> None:
-        """Mark units whose document starts like another read with or just before it, far enough to be shared."""
+        """Mark units whose document is kept, or starts like another just read, far enough to be shared."""
         if not self._document or not len(units):
             return
+        if self._memory.keeps_any:
+            self.alike.data[units] = self._memory.keeps(self._document_keys(values, len(units)))
         size = self._memory.share_from * PAGE
         heads = {c: lists.heads(np.minimum(lists.lengths, size)) for c, lists in values.items()}
         starts = assemble(self._document, heads, len(units))
@@ -160,8 +162,16 @@ class Lane:
         known = np.array([mark in self._memory.index for mark in distinct.tolist()], dtype=np.bool_)
         repeated = (counts > 1) | np.isin(distinct, self._last_starts) | known
         self.start.data[units[long]] = marks
-        self.alike.data[units[long]] = repeated[inverse]
+        self.alike.data[units[long]] |= repeated[inverse]
         self._last_starts = distinct
+
+    def _document_keys(self, values: dict[int, Ragged], rows: int) -> UInt64:
+        """`Document.key` of each row's document."""
+        documents = assemble(self._document, values, rows)
+        positions = np.arange(len(documents.values)) - np.repeat(documents.offsets[:-1], documents.lengths)
+        marks = token_marks(documents.values, positions.astype(np.int32))
+        total = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(marks, dtype=np.uint64)])
+        return total[documents.offsets[1:]] - total[documents.offsets[:-1]]
 
     def documents_of(self, units: Int64) -> Ragged:
         """Token lists of the units' documents."""

@@ -16,10 +16,16 @@ import pyarrow as pa
 from quail_frames.plan.conditions import Answer
 from quail_frames.plan.physical import PairJoin
 from quail_frames.plan.selectivity import SEEN, Counts
-from quail_frames.runtime.batch import AskBlock, Float32
+from quail_frames.runtime.batch import AskBlock, Float32, Int32
 from quail_frames.runtime.compiled import CompiledCall, Tokenizer
 from quail_frames.runtime.kv.memory import Document, Memory
 from quail_frames.runtime.kv.pages import PAGE
+from quail_frames.runtime.operators.alike_partners import (
+    AlikePartners,
+    share_starts_of_partners,
+    sorted_questions,
+    without_heads,
+)
 from quail_frames.runtime.operators.anchors import NONE, Anchor, AskedPairs, Picked
 from quail_frames.runtime.operators.asks import ask_tokens, cut_values, suffix_block
 from quail_frames.runtime.operators.candidates import AnchorBatch, PartnerSide
@@ -33,6 +39,7 @@ from quail_frames.runtime.tokens.assemble import assemble
 from quail_frames.runtime.tokens.layouts import own_tokens
 from quail_frames.runtime.tokens.ragged import Int64, Ragged
 
+NO_FORKS = np.zeros(0, dtype=np.int32)
 REMEMBERED = 1 << 16
 """Distinct anchors of a run whose pairs are recognised when they come again; then the memory starts afresh."""
 FIRST_WAVE = 4
@@ -68,10 +75,9 @@ class PairOperator:
         self._rows: deque[tuple[int, Anchor | None, Int64 | None]] = deque()
         self._read = 0
         self._share = Share.of(call.planned.call, Answer(0))
-        self._open_partners(partners)
         self._frame = call.prompt.instruction
-        first = np.zeros(self.partners.units, dtype=np.int64)
-        self._question = ask_tokens(call, call.prompt.question, self._partner_values, first)
+        self._open_partners(partners)
+        self._forks: dict[int, Int32] = {}
         self._longest = int(self._question.lengths.max(initial=0))
 
     @property
@@ -116,6 +122,7 @@ class PairOperator:
     def accept(self, tag: AskedPairs, logits: Float32, failed: Failed = NOTHING_FAILED) -> None:
         """Answers of one block; a pair that was not answered is no pair."""
         truth = self.call.decode(logits).values == 1
+        self._memory.contexts.close(self._forks.pop(id(tag), NO_FORKS))
         if failed:
             truth[list(failed)] = False
             self._report_failures(tag, failed)
@@ -160,6 +167,8 @@ class PairOperator:
 
     def close(self) -> None:
         """Give all contexts back."""
+        self._memory.contexts.close(np.concatenate([NO_FORKS, *self._forks.values()]))
+        self._forks.clear()
         self._close(list(self._active))
         self._memory.end(self)
         SEEN.add(self.call.planned.call, self._share.test, self._share.total)
@@ -169,8 +178,17 @@ class PairOperator:
         columns = [InputColumn(name, partners.column(name)) for name in self.plan.partner_inputs]
         unit_of_row, units = number_keys(columns)
         rows = first_rows(unit_of_row)
+        values = {first + n: column.tokens(rows, self._tokenizer) for n, column in enumerate(columns)}
+        self._question = ask_tokens(self.call, self.call.prompt.question, values, np.zeros(units, dtype=np.int64))
+        order = sorted_questions(self._question)
+        alike = AlikePartners.of(self._question.take(order), int(self.call.readout.tails.lengths.max()) + 1)
+        if len(alike.starts):
+            values = {column: lists.take(order) for column, lists in values.items()}
+            self._question = self._question.take(order)
+            unit_of_row = np.append(np.argsort(order), -1)[unit_of_row]
+        self._alike = alike
+        self._partner_values = values
         self.partners = PartnerSide(unit_of_row, units)
-        self._partner_values = {first + n: column.tokens(rows, self._tokenizer) for n, column in enumerate(columns)}
 
     def _add_row(self, key: Hashable, row: int, values: dict[int, Ragged], among: Int64 | None) -> None:
         number = self._read + row
@@ -276,9 +294,14 @@ class PairOperator:
             units = np.concatenate(picked.units)
             context = np.repeat(np.array([anchor.context for anchor in picked.anchors], dtype=np.int32), counts)
             prefix = np.repeat(np.array([anchor.prefix for anchor in picked.anchors]), counts)
-            tokens, none = self._question.take(units), np.zeros(len(units), dtype=np.int64)
-            block = suffix_block(self.call, context, prefix, tokens, none)
-            room.add(block, AskedPairs(picked.anchors, counts, units))
+            starts = share_starts_of_partners(self._alike, units, context, prefix, room.memory)
+            if starts.block is not None:
+                room.add(starts.block, None)
+            tokens, none = without_heads(self._question.take(units), starts.skip), np.zeros(len(units), dtype=np.int64)
+            block = suffix_block(self.call, starts.context, starts.prefix, tokens, none)
+            tag = AskedPairs(picked.anchors, counts, units)
+            self._forks[id(tag)] = starts.forks
+            room.add(block, tag)
 
     def _add_whole(self, room: Room, anchor: Anchor, left: int, first: bool) -> bool:
         """Whole prompts, cut to the model's context; for an anchor that cannot stay in memory."""

@@ -30,7 +30,7 @@ class Placement:
         self.longest_tail = int(self.call.readout.tails.lengths.max())
         self.siblings = [other for other in lane.calls.values() if self._shares_document(other.call)]
         self.siblings_with_rounds = [s for s in self.siblings if isinstance(s.call.readout, TrieDecodeReadout)]
-        self.shares_instruction = any(
+        self.shares_instruction = bool(self.call.planned.anchors) or any(
             other.call.prompt.instruction_key == self.call.prompt.instruction_key for other in self.siblings
         )
         readout = self.call.readout

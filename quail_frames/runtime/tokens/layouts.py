@@ -160,8 +160,8 @@ def build_prompt(
     decides = planned.scoring == "decision_choice"
     cue = "" if decides else CUE + markers.after
     if planned.layout == "question_first":
-        shared = (*start, encode(instruction + own + ("" if decides else options)))
-        row = _documents(planned, slots, encode, lead="\n\n")
+        heading, *row = _documents(planned, slots, encode, lead="\n\n")
+        shared = (*start, encode(instruction + own + ("" if decides else options)), heading)
         key = f"question_first {planned.call.identity}"
         return Prompt((), shared, (*row, encode(options if decides else cue)), document_key=key, instruction_key=key)
     document = (*start, *_documents(planned, slots, encode, lead=""))

@@ -1,0 +1,105 @@
+"""What prompts have in common moves between their pieces; no prompt changes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quail_frames.plan.calls import AiClassify, AiIf
+from quail_frames.plan.physical import AnswerOutput, Chain
+from quail_frames.plan.template import Slot, Template
+from quail_frames.runtime.engine import Engine
+from quail_frames.runtime.expected import expected_answer
+from quail_frames.runtime.operators.alike_partners import AlikePartners, sorted_questions
+from quail_frames.runtime.operators.starts import share_starts
+from quail_frames.runtime.report import RunReport
+from quail_frames.runtime.tokens.assemble import assemble
+from quail_frames.runtime.tokens.ragged import Ragged
+
+CUE = [99]
+lists = st.lists(st.lists(st.integers(0, 2), max_size=8).map(lambda tokens: [*tokens, *CUE]), max_size=12)
+
+
+@given(lists)
+def test_a_groups_start_begins_all_its_questions_and_leaves_something_of_each(found: list[list[int]]) -> None:
+    questions = Ragged.of(found)
+    questions = questions.take(sorted_questions(questions))
+    alike = AlikePartners.of(questions)
+    assert len(alike.group) == len(found)
+    for number, group in enumerate(alike.group.tolist()):
+        if group >= 0:
+            start = alike.starts[group]
+            assert len(start) < len(questions[number])
+            assert questions[number][: len(start)].tolist() == start.tolist()
+    sizes = np.bincount(alike.group[alike.group >= 0], minlength=len(alike.starts))
+    assert (sizes >= 2).all()
+
+
+def test_groups_are_those_that_save_most() -> None:
+    found = Ragged.of([[1, 2, 3, 4, 9], [1, 2, 3, 5, 9], [1, 7, 9], [8, 9], [8, 8, 9], [6, 9]])
+    questions = found.take(sorted_questions(found))
+    alike = AlikePartners.of(questions)
+    assert [start.tolist() for start in alike.starts.lists()] == [[1, 2, 3], [8]]
+    assert alike.group.tolist() == [0, 0, -1, -1, 1, 1]
+
+
+words = st.lists(st.sampled_from(["Is it", " good", " long", "?"]), min_size=1, max_size=4).map("".join)
+
+
+@given(st.lists(words, min_size=1, max_size=4, unique=True))
+@settings(max_examples=25, deadline=None)
+def test_calls_with_shared_starts_ask_the_same_prompts(questions: list[str]) -> None:
+    with Engine("oracle") as engine:
+        specs = [AiIf(Template((text + "\n\n", Slot(0))), ("text",)) for text in questions]
+        calls = [engine.compile(engine.resolve(spec, (0,))) for spec in specs]
+        values = {0: engine.tokenizer.encode(["a text"])}
+    for before, after in zip(calls, share_starts(calls), strict=True):
+        whole = [
+            assemble((*p.document, *p.instruction, *p.question), values, 1).values.tolist()
+            for p in (before.prompt, after.prompt)
+        ]
+        assert whole[0] == whole[1]
+        assert after.prompt.own_tokens == before.prompt.own_tokens
+
+
+def rows_of(**columns: list[str]) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(column) for column in columns.values()], names=list(columns))
+
+
+def test_pairs_of_one_anchor_share_its_document_and_frame_to_the_token() -> None:
+    template = Template(("How does ", Slot(0), " speak of ", Slot(1), "?"))
+    document, terms = "word " * 20, [f"term {number}" for number in range(6)]
+    spec = AiClassify(template, ("text", "term"), labels=("well", "ill", "not at all"))
+    with Engine("oracle") as engine:
+        planned = engine.resolve(spec, (0, 1), (0,))
+        plan = Chain(("text", "term"), (), (planned,), (0,), None, (AnswerOutput("label", 0),))
+        report = RunReport()
+        found = [
+            row["label"]
+            for out in engine.run(plan, [rows_of(text=[document] * 6, term=terms)], report)
+            for row in out.to_pylist()
+        ]
+        assert engine.memory.contexts.pool.free == engine.memory.pages
+        prompt = engine.compile(planned).prompt
+        shared = assemble((*prompt.document, *prompt.instruction), {0: engine.tokenizer.encode([document])}, 1)
+        own = sum(len(piece) for piece in prompt.question if isinstance(piece, np.ndarray)) + len("term 0")
+        tails = int(engine.compile(planned).readout.tails.lengths.sum())
+    assert found == [expected_answer(planned, (document, term)) for term in terms]
+    assert report.fresh_tokens <= len(shared.values) + 6 * (own + tails)
+
+
+def test_cut_documents_that_begin_alike_are_computed_once() -> None:
+    grown = ["word " * count for count in (50, 100, 150, 200)]
+    call = AiIf(Template(("Is it good?\n\n", Slot(0))), ("text",), overflow="truncate")
+    other = AiIf(Template(("Is it so very long?\n\n", Slot(0))), ("text",), overflow="truncate")
+    with Engine("oracle", max_length=400) as engine:
+        engine.memory.share_from = 1
+        planned = tuple(engine.resolve(each, (0,)) for each in (call, other))
+        outputs = (AnswerOutput("a", 0), AnswerOutput("b", 1))
+        report = RunReport()
+        list(engine.run(Chain(("text",), (), planned, (0, 1), None, outputs), [rows_of(text=grown)], report))
+        assert engine.memory.contexts.pool.free == engine.memory.pages
+    assert report.truncated == 6
+    assert report.fresh_tokens < 400 + 4 * 16 + 8 * 100
