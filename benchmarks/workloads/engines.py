@@ -18,7 +18,7 @@ FEW_PASS = -4.5
 """Bias of the null device's log-odds: about one in ten answers is TRUE."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Remembering:
     """A tokenizer that encodes each text once, so that a run of many queries does not time it again and again."""
 

@@ -55,8 +55,8 @@ def right_names(
 
 
 def keeps_left_order(how: str, options: Mapping[str, Any]) -> bool:
-    """Whether the rows come in the order of the left side, each left row's partners together."""
-    if options.get("validate", "m:m") != "m:m":
+    """Whether the rows come in the order of the left side, each left row's partners together, and no others."""
+    if how in ("right", "full") or options.get("validate", "m:m") != "m:m":
         return False
     order = options.get("maintain_order")
     return how in ("left", "semi", "anti") if order in (None, "none") else order in ("left", "left_right")
