@@ -65,7 +65,8 @@ def run(options: Namespace, machine: Machine) -> tuple[list[Figures], Size]:
     torch.set_num_threads(options.threads)
     size = size_of(options)
     with open_engine(options.device, size.base, options.model, options.dtype) as engine:
-        bench = Bench(engine, Recorder.on(engine), here(options, engine.shape), device("h100-sxm"))
+        shape = engine.shape.in_dtype("fp32") if options.dtype == "float32" else engine.shape
+        bench = Bench(engine, Recorder.on(engine), here(options, shape), device("h100-sxm"), shape)
         found = []
         for query in chosen(options.only):
             found.append(measure(bench, query, size, options.front))

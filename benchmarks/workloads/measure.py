@@ -80,6 +80,8 @@ class Bench:
     recorder: Recorder
     local: Device
     h100: Device
+    local_shape: ModelShape
+    """The model in the dtype in which this machine is fast."""
 
     @property
     def shape(self) -> ModelShape:
@@ -119,7 +121,7 @@ def run_query(bench: Bench, query: Query, front: Front, frames: Frames) -> Run:
         overflowed=report.overflowed,
         batches=report.batches,
         seconds=seconds,
-        sol_seconds=roofline(work, bench.shape, bench.local).seconds if report.asks else 0.0,
+        sol_seconds=roofline(work, bench.local_shape, bench.local).seconds if report.asks else 0.0,
         sol_seconds_h100=roofline(work, bench.shape, bench.h100).seconds if report.asks else 0.0,
     )
     return Run(found, figures, record)

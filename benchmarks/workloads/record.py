@@ -17,6 +17,7 @@ from benchmarks.minimum import distinct_prefixes, minimum_tokens
 from quail_frames.cost.work import NOTHING, Work
 from quail_frames.plan.physical import PhysicalOperator
 from quail_frames.runtime.batch import Batch, Float32
+from quail_frames.runtime.batch_work import batch_work
 from quail_frames.runtime.engine import Engine
 from quail_frames.runtime.marks import mix, token_marks
 from quail_frames.runtime.operators.anchors import AskedPairs
@@ -24,7 +25,6 @@ from quail_frames.runtime.operators.asks import ask_tokens, cut_values
 from quail_frames.runtime.operators.pairs import PairOperator
 from quail_frames.runtime.operators.questions import Asked
 from quail_frames.runtime.report import RunReport
-from quail_frames.runtime.simulated import batch_work
 from quail_frames.runtime.tokens.assemble import assemble, concatenate
 from quail_frames.runtime.tokens.ragged import Int64, Ragged
 
@@ -116,13 +116,13 @@ class Watched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._operator, name)
 
-    def accept(self, tag: Any, logits: Float32) -> None:
+    def accept(self, tag: Any, logits: Float32, *failed: Any) -> None:
         """Note the prompts, then hand on."""
         if isinstance(tag, Asked):
             self._prompts.add(tag, self._limit)
         else:
             self._prompts.add_pairs(self._operator, tag)
-        self._operator.accept(tag, logits)
+        self._operator.accept(tag, logits, *failed)
 
 
 @dataclass

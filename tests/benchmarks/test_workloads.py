@@ -32,7 +32,7 @@ SHAPES = pytest.mark.parametrize("query", QUERIES, ids=lambda query: query.id)
 def bench() -> Iterator[Bench]:
     """The oracle, watched."""
     with open_engine("oracle", "tiny") as engine:
-        yield Bench(engine, Recorder.on(engine), device("h100-sxm"), device("h100-sxm"))
+        yield Bench(engine, Recorder.on(engine), device("h100-sxm"), device("h100-sxm"), engine.shape)
 
 
 @pytest.fixture(autouse=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from quail_frames.runtime.kv.memory import Document
 from quail_frames.runtime.tokens.ragged import Int64, Ragged
@@ -42,6 +43,14 @@ class Anchor:
         return len(fresh)
 
 
+@dataclass(eq=False)
+class Lent:
+    """Contexts that a block's pairs read, to be closed once none of `pairs` pairs waits for its answer."""
+
+    contexts: npt.NDArray[np.int32]
+    pairs: int
+
+
 @dataclass(frozen=True, eq=False)
 class AskedPairs:
     """Tag of a block: `counts[i]` partner units of `anchors[i]`, joined in `units`."""
@@ -49,12 +58,15 @@ class AskedPairs:
     anchors: list[Anchor]
     counts: list[int]
     units: Int64
+    lent: Lent | None = None
 
     def part(self, rows: Int64) -> AskedPairs:
         """The tag of some of the block's pairs, in ascending order."""
         which = np.searchsorted(np.cumsum(self.counts), rows, side="right")
         numbers, counts = np.unique(which, return_counts=True)
-        return AskedPairs([self.anchors[number] for number in numbers.tolist()], counts.tolist(), self.units[rows])
+        return AskedPairs(
+            [self.anchors[number] for number in numbers.tolist()], counts.tolist(), self.units[rows], self.lent
+        )
 
 
 @dataclass(eq=False)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from quail_frames.plan.conditions import Answer
 from quail_frames.plan.physical import PairJoin
 from quail_frames.plan.selectivity import SEEN, Counts
-from quail_frames.runtime.batch import AskBlock, Float32, Int32
+from quail_frames.runtime.batch import AskBlock, Float32
 from quail_frames.runtime.compiled import CompiledCall, Tokenizer
 from quail_frames.runtime.kv.memory import Document, Memory
 from quail_frames.runtime.kv.pages import PAGE
@@ -26,7 +26,7 @@ from quail_frames.runtime.operators.alike_partners import (
     sorted_questions,
     without_heads,
 )
-from quail_frames.runtime.operators.anchors import NONE, Anchor, AskedPairs, Picked
+from quail_frames.runtime.operators.anchors import NONE, Anchor, AskedPairs, Lent, Picked
 from quail_frames.runtime.operators.asks import ask_tokens, cut_values, suffix_block
 from quail_frames.runtime.operators.candidates import AnchorBatch, PartnerSide
 from quail_frames.runtime.operators.failures import NOTHING_FAILED, Failed
@@ -39,7 +39,6 @@ from quail_frames.runtime.tokens.assemble import assemble
 from quail_frames.runtime.tokens.layouts import own_tokens
 from quail_frames.runtime.tokens.ragged import Int64, Ragged
 
-NO_FORKS = np.zeros(0, dtype=np.int32)
 REMEMBERED = 1 << 16
 """Distinct anchors of a run whose pairs are recognised when they come again; then the memory starts afresh."""
 FIRST_WAVE = 4
@@ -77,7 +76,7 @@ class PairOperator:
         self._share = Share.of(call.planned.call, Answer(0))
         self._frame = call.prompt.instruction
         self._open_partners(partners)
-        self._forks: dict[int, Int32] = {}
+        self._lent: dict[Lent, None] = {}
         self._longest = int(self._question.lengths.max(initial=0))
 
     @property
@@ -122,7 +121,7 @@ class PairOperator:
     def accept(self, tag: AskedPairs, logits: Float32, failed: Failed = NOTHING_FAILED) -> None:
         """Answers of one block; a pair that was not answered is no pair."""
         truth = self.call.decode(logits).values == 1
-        self._memory.contexts.close(self._forks.pop(id(tag), NO_FORKS))
+        self._give_back(tag)
         if failed:
             truth[list(failed)] = False
             self._report_failures(tag, failed)
@@ -167,11 +166,20 @@ class PairOperator:
 
     def close(self) -> None:
         """Give all contexts back."""
-        self._memory.contexts.close(np.concatenate([NO_FORKS, *self._forks.values()]))
-        self._forks.clear()
+        for lent in self._lent:
+            self._memory.contexts.close(lent.contexts)
+        self._lent.clear()
         self._close(list(self._active))
         self._memory.end(self)
         SEEN.add(self.call.planned.call, self._share.test, self._share.total)
+
+    def _give_back(self, tag: AskedPairs) -> None:
+        """Close the contexts of a block's groups once all its pairs are answered; answers may come in parts."""
+        if tag.lent is not None:
+            tag.lent.pairs -= len(tag.units)
+            if not tag.lent.pairs:
+                del self._lent[tag.lent]
+                self._memory.contexts.close(tag.lent.contexts)
 
     def _open_partners(self, partners: pa.RecordBatch) -> None:
         first = len(self.plan.anchor_inputs)
@@ -299,9 +307,9 @@ class PairOperator:
                 room.add(starts.block, None)
             tokens, none = without_heads(self._question.take(units), starts.skip), np.zeros(len(units), dtype=np.int64)
             block = suffix_block(self.call, starts.context, starts.prefix, tokens, none)
-            tag = AskedPairs(picked.anchors, counts, units)
-            self._forks[id(tag)] = starts.forks
-            room.add(block, tag)
+            lent = Lent(starts.forks, len(units))
+            self._lent[lent] = None
+            room.add(block, AskedPairs(picked.anchors, counts, units, lent))
 
     def _add_whole(self, room: Room, anchor: Anchor, left: int, first: bool) -> bool:
         """Whole prompts, cut to the model's context; for an anchor that cannot stay in memory."""
