@@ -46,6 +46,7 @@ else:
         "close_default_engine",
         "configure",
         "default_engine",
+        "finetune",
         "lazy",
         "sql",
         "use_engine",
@@ -56,9 +57,11 @@ if TYPE_CHECKING:
     from quail_frames.runtime.engine import Engine
     from quail_frames.runtime.report import RunReport
     from quail_frames.sql.context import SQLContext as SQLContext
+    from quail_frames.tuning.finetune import finetune as finetune
 
 _ON_USE = {
     "Engine": "quail_frames.runtime.engine",
+    "finetune": "quail_frames.tuning.finetune",
     "RunReport": "quail_frames.runtime.report",
     "SQLContext": "quail_frames.sql.context",
 }
