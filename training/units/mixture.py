@@ -75,8 +75,7 @@ def draw(builder: Builder, rng: Random) -> Unit:
         return intent_questions(builder, rng)
     if LAST_PART <= builder.unit < LAST_STAGE and rng.random() < CONTRAST_SHARE:
         return nli_contrast(builder, rng)
-    makers, shares = zip(*MIXTURE, strict=True)
-    if builder.unit >= FOCUS:
-        shares = tuple(FOCUSED_SHARES.get(maker, OTHERS_IN_FOCUS * share) for maker, share in MIXTURE)
-    maker: Maker = rng.choices(makers, shares)[0]
-    return maker(builder, rng)
+    focused = builder.unit >= FOCUS
+    shares = [FOCUSED_SHARES.get(maker, OTHERS_IN_FOCUS * share) if focused else share for maker, share in MIXTURE]
+    chosen: Maker = rng.choices([maker for maker, _ in MIXTURE], shares)[0]
+    return chosen(builder, rng)
