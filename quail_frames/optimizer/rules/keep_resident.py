@@ -117,9 +117,10 @@ def _across(plan: Node) -> Node:
 
 def _running(node: Node, path: Path) -> Iterator[Asked]:
     """The AI operators below and at a node, in the order in which they begin."""
-    order = range(len(inputs(node)))
-    below = reversed(order) if isinstance(node, AskPairs) and node.anchor != "right" else order
-    for number in below:
+    order = list(range(len(inputs(node))))
+    if isinstance(node, AskPairs) and node.anchor != "right":
+        order.reverse()  # the partner side is read as a whole before the first anchor
+    for number in order:
         yield from _running(inputs(node)[number], (*path, number))
     found: list[tuple[int, Document]] = []
     if isinstance(node, Ask):
