@@ -55,12 +55,14 @@ else:
 if TYPE_CHECKING:
     from quail_frames.lazy.frame import lazy as lazy  # at run time the part `lazy`, which can be called
     from quail_frames.runtime.engine import Engine
+    from quail_frames.runtime.group import EngineGroup
     from quail_frames.runtime.report import RunReport
     from quail_frames.sql.context import SQLContext as SQLContext
     from quail_frames.tuning.finetune import finetune as finetune
 
 _ON_USE = {
     "Engine": "quail_frames.runtime.engine",
+    "EngineGroup": "quail_frames.runtime.group",
     "finetune": "quail_frames.tuning.finetune",
     "RunReport": "quail_frames.runtime.report",
     "SQLContext": "quail_frames.sql.context",
@@ -71,6 +73,7 @@ __all__ = [
     "ColumnError",
     "ContextOverflowError",
     "Engine",
+    "EngineGroup",
     "ModelError",
     "PlanError",
     "QuailFramesError",

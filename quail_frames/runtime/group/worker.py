@@ -1,0 +1,128 @@
+"""One engine in a process of its own. It asks for input as its scheduler wants it, and sends answers as they come.
+
+Messages are tuples whose first part is their name; runs are told apart by a number, so that several may be under way.
+"""
+
+# mypy: ignore-errors
+# (what crosses between processes has no types)
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import threading
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from typing import Any
+
+from quail_frames.cost.work import Work
+from quail_frames.errors import QuailFramesError
+from quail_frames.plan.physical import Chain
+from quail_frames.runtime.engine import Engine
+from quail_frames.runtime.report import RunReport
+
+
+class Cancelled(Exception):
+    """The run's consumer has gone."""
+
+
+def serve(connection: Connection, model: str, options: dict[str, Any]) -> None:
+    """Open an engine and serve requests until told to close."""
+    try:
+        engine = Engine(model, **options)
+    except Exception as error:  # whatever keeps it from opening is the caller's to know
+        connection.send(("failed", error))
+        return
+    with engine:
+        connection.send(("opened", engine.identity))
+        Worker(connection, engine).serve()
+
+
+class Worker:
+    """The requests of one process."""
+
+    def __init__(self, connection: Connection, engine: Engine) -> None:
+        self._connection, self._engine = connection, engine
+        self._sending = threading.Lock()
+        self._inputs: dict[int, SimpleQueue[tuple[str, Any]]] = {}
+        self._reports: dict[int, tuple[RunReport, RunReport]] = {}
+
+    def serve(self) -> None:
+        """Requests in order; runs go to threads of their own."""
+        threads: list[threading.Thread] = []
+        while (message := self._received()) is not None:
+            name, *content = message
+            if name == "resolve":
+                self._resolve(*content)
+            elif name == "run":
+                self._inputs[content[0]] = SimpleQueue()
+                threads.append(threading.Thread(target=self._run, args=content, daemon=True))
+                threads[-1].start()
+            elif name == "end":
+                self._end(*content)
+            else:
+                self._inputs[content[0]].put((name, content[1]))
+
+    def _received(self) -> tuple[Any, ...] | None:
+        try:
+            message: tuple[Any, ...] = self._connection.recv()
+        except EOFError:  # the caller's process is gone
+            return None
+        return None if message[0] == "close" else message
+
+    def _send(self, *message: Any) -> None:
+        with self._sending:
+            self._connection.send(message)
+
+    def _resolve(self, run: int, *arguments: Any) -> None:
+        try:
+            self._send("resolved", run, self._engine.resolve(*arguments))
+        except QuailFramesError as error:
+            self._send("error", run, error)
+
+    def _run(self, run: int, query: int, plan: Any, partners: Any) -> None:
+        report, told = self._reports.setdefault(query, (RunReport(), RunReport()))
+        source = self._source(run)
+        try:
+            if isinstance(plan, Chain):
+                batches = self._engine.run(plan, source, report)
+            else:
+                batches = self._engine.join(plan, source, partners, report)
+            for batch in batches:
+                self._send("output", run, batch, _news(report, told))
+            self._send("done", run, _news(report, told))
+        except Cancelled:
+            self._send("done", run, _news(report, told))
+        except Exception as error:  # raised again where the run was asked for
+            self._send("error", run, error)
+
+    def _source(self, run: int) -> Iterator[Any]:
+        while True:
+            self._send("need", run)
+            name, rows = self._inputs[run].get()
+            if name == "cancel":
+                raise Cancelled
+            if rows is None:
+                return
+            yield rows
+
+    def _end(self, query: int) -> None:
+        if query in self._reports:
+            self._engine.end(self._reports.pop(query)[0])
+
+
+def _news(report: RunReport, told: RunReport) -> RunReport:
+    """What the report has counted since it was last told; seconds pass once for all processes, and are the caller's."""
+    names = [field.name for field in dataclasses.fields(RunReport)]
+    news = RunReport(**{name: _less(getattr(report, name), getattr(told, name)) for name in names})
+    for name in names:
+        setattr(told, name, copy.copy(getattr(report, name)))
+    news.seconds = 0.0
+    return news
+
+
+def _less(now: Any, before: Any) -> Any:
+    if isinstance(now, tuple):
+        return now[len(before) :]
+    return now + before * -1.0 if isinstance(now, Work) else now - before
