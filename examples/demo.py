@@ -15,8 +15,8 @@ import quail_frames as qf
 
 DATA = Path(__file__).parent / "data"
 ABOUT_THE_MODEL = """
-The answers come from SmolLM2-135M-Instruct, a small general model that was not trained
-for such decisions: expect many wrong ones. docs/models.md says how to choose another."""
+The answers come from smollm2-135m-decide, a small model trained for such decisions on short
+texts; long reviews like these are its weak side. docs/models.md has its figures, and others."""
 
 
 def query(reviews: pl.DataFrame) -> qf.LazyFrame:

@@ -152,7 +152,7 @@ def sql(
         list[str] | None, typer.Option(help="NAME=FILE (.parquet, .csv, .ndjson, .ipc); once for each table.")
     ] = None,
     dialect: Annotated[str, typer.Option(help="snowflake or bigquery.")] = "snowflake",
-    model: Annotated[str, typer.Option(help="A model as in quail_frames.configure.")] = "smollm2-135m",
+    model: Annotated[str, typer.Option(help="A model as in quail_frames.configure.")] = "smollm2-135m-decide",
     explain: Annotated[bool, typer.Option("--explain", help="Print the plan; ask nothing.")] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the rows here (.parquet, .csv, .ndjson).")

@@ -191,6 +191,7 @@ def shape(name: str) -> ModelShape:
     key = name.lower().rsplit("/", 1)[-1]
     dtype = next((dtype for dtype in DTYPE_BYTES if key.endswith(f"-{dtype}")), None)
     base = key.removesuffix(f"-{dtype}").removesuffix("-instruct").removesuffix("-it")
+    base = base.removesuffix("-decide")  # an adapter is merged into its base, and changes no size
     if base not in SHAPES:
         near = difflib.get_close_matches(base, SHAPES, n=3)
         hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(SHAPES)}"

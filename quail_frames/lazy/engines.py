@@ -51,7 +51,7 @@ class Runner(Protocol):
 class EngineOptions:
     """What `configure` was told; equal options share one engine."""
 
-    model: str = "smollm2-135m"
+    model: str = "smollm2-135m-decide"
     device: str = "cpu"
     dtype: str = "auto"
     kv_budget: int | None = None
@@ -70,7 +70,7 @@ _engines: WeakValueDictionary[EngineOptions, Runner] = WeakValueDictionary()
 
 
 def configure(
-    model: str | os.PathLike[str] = "smollm2-135m",
+    model: str | os.PathLike[str] = "smollm2-135m-decide",
     *,
     backend: Backend = "native",
     device: str = "cpu",
@@ -85,9 +85,10 @@ def configure(
     Parameters
     ----------
     model
-        `smollm2-135m` (the default), a Hugging Face id, a folder with safetensors, a
-        `.gguf` file, or `oracle`, which answers from a hash and needs no download. With
-        `backend="openai"` the endpoint's name of a model.
+        `smollm2-135m-decide` (the default), `smollm2-135m` (its base as published), a Hugging
+        Face id, a folder with safetensors, an adapter (`.safetensors`), a `.gguf` file, or
+        `oracle`, which answers from a hash and needs no download. With `backend="openai"` the
+        endpoint's name of a model.
     backend
         Who computes: `native`, this library's runtime; `vllm`; or `openai`, any endpoint that
         speaks OpenAI's protocol.

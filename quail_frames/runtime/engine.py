@@ -28,7 +28,7 @@ from quail_frames.runtime.report import RunReport
 from quail_frames.runtime.resolve import resolve_call
 from quail_frames.runtime.scheduler import Scheduler
 
-DEFAULT_MODEL = "smollm2-135m"
+DEFAULT_MODEL = "smollm2-135m-decide"
 
 
 class Engine:
@@ -37,10 +37,10 @@ class Engine:
     Parameters
     ----------
     model
-        `"smollm2-135m"` (fetched once), a Hugging Face id, a folder of safetensors, a
-        `.gguf` file, or `"oracle"`: deterministic answers without arithmetic, for tests.
-        An opened model is taken as it is.
-        With `backend="openai"` the endpoint's name of a model.
+        `"smollm2-135m-decide"` (its base is fetched once), `"smollm2-135m"` (that base), a
+        Hugging Face id, a folder of safetensors, an adapter (`.safetensors`), a `.gguf` file, or
+        `"oracle"`: deterministic answers without arithmetic, for tests. An opened model is taken
+        as it is. With `backend="openai"` the endpoint's name of a model.
     backend
         Who computes: `"native"`, this runtime; `"vllm"`, vLLM in this process; `"openai"`, any
         endpoint that speaks OpenAI's protocol.
