@@ -12,11 +12,13 @@ import pyarrow as pa
 import pytest
 
 import quail_frames as qf
-from quail_frames.errors import ModelError, QuailFramesError
+from quail_frames.errors import ContextOverflowError, ModelError, QuailFramesError
 from quail_frames.plan.calls import AiIf
 from quail_frames.plan.physical import AnswerOutput, Chain
 from quail_frames.plan.template import Slot, Template
 from quail_frames.runtime.engine import Engine
+
+pl = pytest.importorskip("polars")
 
 USELESS: list[dict[str, Any]] = [
     {"model": None},
@@ -97,3 +99,16 @@ def test_an_engine_refuses_to_run_in_a_forked_process_instead_of_waiting_forever
             finally:
                 os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.parametrize("policy", ["error", "truncate"])
+def test_a_question_that_leaves_no_room_for_a_text_is_an_error_and_not_asked_beyond_the_context(policy: Any) -> None:
+    frame = pl.DataFrame({"t": ["a text", "another"]})
+    query = qf.lazy(frame).ai_score("Is " + 40 * "really " + "{t} good?", overflow=policy)
+    pairs = qf.lazy(frame).ai_join(frame.rename({"t": "u"}), "Is {t} like " + 40 * "really " + "{u}?", overflow=policy)
+    with Engine("oracle", max_length=64) as engine:
+        for each in (query, pairs):
+            report = qf.RunReport()
+            with pytest.raises(ContextOverflowError, match="leave no room for a text: shorten the question"):
+                each.collect(engine=engine, report=report)
+            assert report.asks == 0

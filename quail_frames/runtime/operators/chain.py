@@ -23,7 +23,7 @@ from quail_frames.runtime.operators.failures import NOTHING_FAILED, Failed, with
 from quail_frames.runtime.operators.inputs import InputColumn
 from quail_frames.runtime.operators.lane import ANSWERED, NULLED, REFUSED, UNASKED, Lane, lanes_of
 from quail_frames.runtime.operators.learning import LearnedOrder
-from quail_frames.runtime.operators.overflow import overflow_error
+from quail_frames.runtime.operators.overflow import can_cut, overflow_error
 from quail_frames.runtime.operators.questions import Asked, Question
 from quail_frames.runtime.operators.rows import DROPPED, KEPT, NO_PILOT, RowWindow
 from quail_frames.runtime.operators.rows import REFUSED as ROW_REFUSED
@@ -236,8 +236,9 @@ class ChainOperator:
         units = np.unique(self._truths.units(number, positions))
         units = units[question.state.state.data[units] == UNASKED]
         long = question.too_long(units)
-        question.push(units[~long | (question.overflow == "truncate")])
-        if long.any() and question.overflow != "truncate":
+        cut = can_cut(question.call, self._limit)
+        question.push(units[~long | cut])
+        if long.any() and not cut:
             nulled = question.overflow == "null"
             question.state.state.data[units[long]] = NULLED if nulled else REFUSED
             self._report.overflowed += int(long.sum()) if nulled else 0
@@ -316,8 +317,7 @@ class ChainOperator:
 
     def _overflow_error(self) -> ContextOverflowError:
         number = int(self.rows.awaited.data[0])
-        call = self._calls[number].planned.call
         unit = int(self._truths.units(number, np.zeros(1, dtype=np.int64))[0])
         lane = self.lanes[self._lane_of[number]]
         tokens = int(lane.value_tokens.data[unit]) + self._calls[number].positions
-        return overflow_error(call, self.rows.first, tokens, self._limit)
+        return overflow_error(self._calls[number], self.rows.first, tokens, self._limit)

@@ -32,7 +32,7 @@ from quail_frames.runtime.operators.candidates import AnchorBatch, PartnerSide
 from quail_frames.runtime.operators.failures import NOTHING_FAILED, Failed
 from quail_frames.runtime.operators.inputs import InputColumn, first_rows, number_keys
 from quail_frames.runtime.operators.learning import Share
-from quail_frames.runtime.operators.overflow import overflow_error
+from quail_frames.runtime.operators.overflow import can_cut, overflow_error
 from quail_frames.runtime.report import Failure, RunReport
 from quail_frames.runtime.room import Room
 from quail_frames.runtime.tokens.assemble import assemble
@@ -222,15 +222,14 @@ class PairOperator:
 
     def _askable(self, anchor: Anchor, units: Int64) -> Int64:
         """Units whose pair fits the model's context, or is cut to fit; the others follow the overflow policy."""
-        policy = self.call.planned.call.overflow
         lengths = self._document_tokens(anchor) + own_tokens(self._frame) + self._question.lengths[units]
         long = lengths > self._limit
-        if policy == "truncate" or not long.any():
+        if not long.any() or can_cut(self.call, self._limit):
             return units
-        if policy == "null":
+        if self.call.planned.call.overflow == "null":
             self._report.overflowed += int(long.sum())
             return units[~long]
-        raise overflow_error(self.call.planned.call, anchor.row, int(lengths.max()), self._limit)
+        raise overflow_error(self.call, anchor.row, int(lengths.max()), self._limit)
 
     def _document_tokens(self, anchor: Anchor) -> int:
         return own_tokens(self.call.prompt.document) + sum(len(lists.values) for lists in anchor.values.values())
