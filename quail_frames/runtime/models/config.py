@@ -16,6 +16,16 @@ from quail_frames.runtime.models.variants import GEMMA_THETA, gemma3_fields, smo
 
 Architecture = Literal["llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma3_text"]
 ARCHITECTURES: tuple[Architecture, ...] = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma3_text")
+SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_layers",
+    "num_heads",
+    "num_kv_heads",
+    "head_dim",
+    "max_position_embeddings",
+)
 
 
 @dataclass(frozen=True)
@@ -79,6 +89,9 @@ class ModelConfig:
     eos_ids: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        for name in SIZES:
+            if getattr(self, name) < 1:
+                raise ModelError(f"The {self.architecture} model has {name}={getattr(self, name)}, which is no size.")
         if self.num_heads % self.num_kv_heads or self.head_dim % 2:
             raise ModelError(
                 f"The {self.architecture} model has {self.num_heads} heads, {self.num_kv_heads} KV heads and a head "

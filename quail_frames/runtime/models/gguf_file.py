@@ -79,7 +79,7 @@ def open_gguf(path: Path) -> GgufFile:
         return _parsed(path, mapped)
     except FileNotFoundError:
         raise ModelError(f"There is no file {path}.") from None
-    except (struct.error, UnicodeDecodeError, ValueError, OSError) as error:
+    except (struct.error, ArithmeticError, LookupError, RecursionError, ValueError, OSError) as error:
         raise ModelError(f"{path} is not a readable GGUF file ({error}). Fetch it again.") from error
 
 
@@ -138,8 +138,9 @@ class _Cursor:
 
     def value(self) -> Any:
         kind = GGUFValueType(self.scalar("I"))
-        if kind != GGUFValueType.ARRAY:
-            return self._reader(kind)()
+        return self._reader(kind)()
+
+    def array(self) -> list[Any]:
         inner, count = GGUFValueType(self.scalar("I")), self.scalar("Q")
         if inner in _SCALARS:
             return self._scalars(_SCALARS[inner], count)
@@ -149,6 +150,8 @@ class _Cursor:
     def _reader(self, kind: GGUFValueType) -> Callable[[], Any]:
         if kind == GGUFValueType.STRING:
             return self.string
+        if kind == GGUFValueType.ARRAY:
+            return self.array
         return lambda: self.scalar(_SCALARS[kind])
 
     def _scalars(self, code: str, count: int) -> list[Any]:

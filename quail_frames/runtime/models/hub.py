@@ -57,9 +57,9 @@ def resolve(name: str | os.PathLike[str]) -> Path:
     if text in BUILT_IN:
         return fetch(BUILT_IN[text], cache_folder() / "models")
     path = Path(text).expanduser()
-    if path.is_file() and path.suffix.lower() != ".gguf":
+    if _is_there(path) and path.is_file() and path.suffix.lower() != ".gguf":
         raise ModelError(f"{path} is neither a .gguf file nor a folder with config.json and safetensors weights.")
-    if path.exists():
+    if _is_there(path):
         return path
     if path.suffix.lower() == ".gguf" or re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", text) is None:
         raise ModelError(
@@ -67,6 +67,13 @@ def resolve(name: str | os.PathLike[str]) -> Path:
             "(model='/path/to/file.gguf' or a folder with safetensors), or a Hugging Face id ('owner/name')."
         )
     return _from_huggingface(text)
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # longer than the file system takes a name
+        return False
 
 
 def _from_huggingface(repository: str) -> Path:
@@ -82,7 +89,7 @@ def _from_huggingface(repository: str) -> Path:
         cached = Path(snapshot_download(repository, allow_patterns=list(HUB_FILES), local_files_only=True))
         if _is_whole(cached):
             return cached
-    except OSError:
+    except (OSError, ValueError):  # ValueError: not an id, which the hub's client says again below
         pass  # nothing of it is cached yet: the hub is asked next
     try:
         return Path(snapshot_download(repository, allow_patterns=list(HUB_FILES)))

@@ -17,7 +17,8 @@ from quail_frames.runtime.models.adapter import AdaptedWeights, Adapter, adapter
 from quail_frames.runtime.models.config import ModelConfig
 from quail_frames.runtime.models.decision_head import DecisionHead, head_of
 from quail_frames.runtime.models.decoder import Decoder
-from quail_frames.runtime.models.hub import resolve
+from quail_frames.runtime.models.hub import BUILT_IN, resolve
+from quail_frames.runtime.models.malformed import refuse_malformed
 from quail_frames.runtime.models.safetensors import SafetensorsFolder, read_json
 from quail_frames.runtime.models.weights import WeightSource, assemble
 from quail_frames.runtime.tokens.tokenizer import Tokenizer
@@ -146,10 +147,12 @@ class ModelFiles:
 def open_files(name: str | os.PathLike[str]) -> ModelFiles:
     """The files of a model by name; raises ModelError as `load_model` does."""
     adapter = _adapter(name)
-    path = resolve(name if adapter is None else adapter.base)
-    source, tokenizer = _open(path)
-    config = source.config()
-    _check_vocabulary(config, tokenizer, os.fspath(name))
+    base = name if adapter is None else adapter.base
+    path = resolve(base)
+    with refuse_malformed(path, fetched=os.fspath(base) in BUILT_IN):
+        source, tokenizer = _open(path)
+        config = source.config()
+        _check_vocabulary(config, tokenizer, os.fspath(name))
     if adapter is None:
         return ModelFiles(os.fspath(name), source, config, tokenizer, _decision_options(path), str(path))
     adapted = AdaptedWeights(source, adapter)

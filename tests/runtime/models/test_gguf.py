@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -246,3 +247,32 @@ def test_the_default_model_is_what_it_says(default_model_file: Path) -> None:
     assert (config.num_layers, config.hidden_size, config.intermediate_size) == (30, 576, 1536)
     assert (config.num_heads, config.num_kv_heads, config.head_dim) == (9, 3, published.head_dim)
     assert (config.context_length, config.rope_theta, config.tie_word_embeddings) == (8192, 100_000.0, True)
+
+
+def header(key: bytes, *value: int, codes: str) -> bytes:
+    """A GGUF header without tensors and with one entry."""
+    counts = struct.pack("<4sIQQ", b"GGUF", 3, 0, 1)
+    return counts + struct.pack("<Q", len(key)) + key + struct.pack("<" + codes, *value)
+
+
+def test_lists_of_lists_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "nested.gguf"
+    path.write_bytes(header(b"k", 9, 9, 2, 4, 1, 7, 4, 2, 8, 9, codes="IIQIQIIQII") + bytes(64))
+    assert open_gguf(path).metadata == {"k": [[7], [8, 9]]}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        header(b"general.alignment", 4, 0, codes="II"),
+        header(b"k", 9, 4, 1 << 60, codes="IIQ"),
+        header(b"k", 99, codes="I"),
+        header(b"k", *([9] + [9, 1] * 5000), codes="I" + "IQ" * 5000),
+    ],
+    ids=["alignment 0", "endless list", "unknown kind", "lists in lists in lists"],
+)
+def test_a_malformed_header_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "malformed.gguf"
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match="not a readable GGUF file"):
+        open_gguf(path)

@@ -71,3 +71,9 @@ def test_a_hugging_face_id_in_the_local_cache_needs_no_hub(offline_hub: Path) ->
 def test_the_built_in_model_is_in_the_cache_folder(default_model_file: Path) -> None:
     assert default_model_file.is_relative_to(cache_folder())
     assert default_model_file.name == "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "x" * 5000 + "/y", "x" * 300, "owner--x/name"])
+def test_a_name_too_long_for_a_file_is_no_model(offline_hub: Path, name: str) -> None:
+    with pytest.raises(ModelError, match="/path/to/"):
+        resolve(name)

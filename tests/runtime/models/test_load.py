@@ -128,3 +128,49 @@ def test_a_tokenizer_of_another_model_is_refused(folder: Path, edit_json: Any) -
     edit_json(folder / "tokenizer.json", added_tokens=added)
     with pytest.raises(ModelError, match="has 316 tokens, and its weights know 300"):
         load_model(folder)
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("tokenizer_config.json", "{"),
+        ("tokenizer_config.json", "[]"),
+        ("model.safetensors.index.json", '{"weight_map": []}'),
+        ("model.safetensors.index.json", '{"weight_map": {"model.norm.weight": 5}}'),
+    ],
+)
+def test_whatever_is_malformed_beside_the_weights_is_one_kind_of_error(folder: Path, file: str, content: str) -> None:
+    (folder / file).write_text(content)
+    with pytest.raises(ModelError, match=r"Fetch|fetch"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"num_attention_heads": 0},
+        {"num_attention_heads": -6},
+        {"head_dim": -8},
+        {"rms_norm_eps": "small"},
+        {"hidden_size": [48]},
+        {"rope_parameters": {"rope_theta": {}}},
+        {"max_position_embeddings": "many"},
+    ],
+    ids=str,
+)
+def test_so_is_a_config_of_impossible_values(folder: Path, edit_json: Any, change: dict[str, Any]) -> None:
+    edit_json(folder / "config.json", **change)
+    with pytest.raises(ModelError):
+        load_model(folder)
+
+
+def test_a_fetched_file_that_became_malformed_says_what_to_delete(
+    default_model_file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("QUAIL_FRAMES_CACHE", str(tmp_path))
+    place = tmp_path / "models" / "smollm2-135m" / default_model_file.name
+    place.parent.mkdir(parents=True)
+    with place.open("wb") as file:
+        file.truncate(default_model_file.stat().st_size)
+    with pytest.raises(ModelError, match=f"To have it fetched again, delete {place}"):
+        load_model("smollm2-135m")

