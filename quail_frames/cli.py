@@ -42,7 +42,7 @@ def main() -> None:
 def print_version(wanted: bool) -> None:
     """Answer `--version` and leave."""
     if wanted:
-        typer.echo(f"quail-frames {installed('quail-frames')}")
+        typer.echo(f"quail-frames {installed('quail-frames') or 'not installed (run from a source folder)'}")
         raise typer.Exit
 
 
@@ -159,6 +159,8 @@ def sql(
     ] = None,
 ) -> None:
     """Run an AI-SQL query over files."""
+    import polars as pl
+
     import quail_frames as qf
 
     text = typer.get_text_stream("stdin").read() if query == "-" else query
@@ -171,7 +173,7 @@ def sql(
             write(planned, output)
         else:
             show(planned.collect())
-    except (qf.QuailFramesError, ValueError, OSError) as error:
+    except (qf.QuailFramesError, pl.exceptions.PolarsError, ValueError, OSError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from error
 
@@ -195,6 +197,8 @@ def estimate(
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
 ) -> None:
     """Say what a query would cost with a model on a device: seconds, tokens, questions. Loads and asks nothing."""
+    import polars as pl
+
     import quail_frames as qf
 
     try:
@@ -202,7 +206,7 @@ def estimate(
             raise ValueError("give a file with --prompt, or --sql with --table NAME=FILE")
         planned = sql_query(sql, table or [], dialect) if sql is not None else filters(file, prompt, selectivity)
         found = planned.estimate(device=device, model=model, price_per_hour=price)
-    except (qf.QuailFramesError, ValueError, OSError) as error:
+    except (qf.QuailFramesError, pl.exceptions.PolarsError, ValueError, OSError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from error
     typer.echo(json.dumps(found.to_dict(), indent=2) if as_json else found)
@@ -212,7 +216,7 @@ def sql_query(text: str, tables: list[str], dialect: str) -> LazyFrame:
     """A query over files."""
     import quail_frames as qf
 
-    return qf.SQLContext(dict(map(read_table, tables)), dialect=dialect).execute(text)  # type: ignore[arg-type]
+    return qf.SQLContext(read_tables(tables), dialect=dialect).execute(text)  # type: ignore[arg-type]
 
 
 def filters(file: Path | None, prompts: list[str] | None, selectivities: list[float] | None) -> LazyFrame:
@@ -228,6 +232,16 @@ def filters(file: Path | None, prompts: list[str] | None, selectivities: list[fl
         share = shares[number] if number < len(shares) else None
         planned = planned.filter(qf.ai_if(text, selectivity=share))
     return planned
+
+
+def read_tables(entries: list[str]) -> dict[str, pl.LazyFrame]:
+    """Frames by name; a name is given once."""
+    frames: dict[str, pl.LazyFrame] = {}
+    for name, frame in map(read_table, entries):
+        if name in frames:
+            raise ValueError(f"table {name!r} is given twice: give each file a name of its own")
+        frames[name] = frame
+    return frames
 
 
 def read_table(entry: str) -> tuple[str, pl.LazyFrame]:
@@ -246,20 +260,29 @@ def read_table(entry: str) -> tuple[str, pl.LazyFrame]:
     if not given or not name or not file:
         raise ValueError(f"--table {entry!r} is not NAME=FILE")
     path = Path(file)
-    if path.suffix not in readers:
+    suffix = path.suffix.lower()
+    if suffix not in readers:
         raise ValueError(f"table {name!r}: {file} ends in none of {', '.join(readers)}")
     if not path.is_file():
         raise ValueError(f"table {name!r}: there is no file {file}")
-    return name, readers[path.suffix](path)
+    try:
+        frame = readers[suffix](path)
+        frame.collect_schema()
+    except pl.exceptions.PolarsError as error:
+        raise ValueError(f"table {name!r}: {file} cannot be read: {error}") from error
+    return name, frame
 
 
 def write(planned: LazyFrame, path: Path) -> None:
     """The rows of a query to a file, as answers come where it is a Parquet file."""
-    if path.suffix == ".parquet":
+    suffix = path.suffix.lower()
+    if not path.parent.is_dir():
+        raise ValueError(f"{path} cannot be written: there is no folder {path.parent}")
+    if suffix == ".parquet":
         planned.sink_parquet(path)
-    elif path.suffix == ".csv":
+    elif suffix == ".csv":
         planned.collect().write_csv(path)
-    elif path.suffix in (".ndjson", ".jsonl"):
+    elif suffix in (".ndjson", ".jsonl"):
         planned.collect().write_ndjson(path)
     else:
         raise ValueError(f"{path} ends in none of .parquet, .csv, .ndjson: choose one of them")

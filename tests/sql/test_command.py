@@ -57,6 +57,7 @@ def test_explain_prints_the_plan_and_asks_nothing(table: str) -> None:
         (["SELECT revew FROM reviews"], "error: line 1, column 8: column 'revew' is unknown; did you mean 'review'?"),
         ([QUERY, "--dialect", "postgres"], "error: dialect 'postgres' is unknown"),
         ([QUERY, "--table", "notes"], "error: --table 'notes' is not NAME=FILE"),
+        ([QUERY, "--table", f"notes={__file__}"], "ends in none of .parquet"),
         ([QUERY, "--table", "notes=none.parquet"], "error: table 'notes': there is no file none.parquet"),
         ([QUERY, "--table", "notes=notes.xlsx"], "ends in none of .parquet"),
         ([QUERY, "-o", "out.xlsx"], "error: out.xlsx ends in none of"),
@@ -66,3 +67,31 @@ def test_a_mistake_is_one_line_and_exit_code_1(table: str, arguments: list[str],
     code, output = run(*arguments, "--table", table)
     assert code == 1
     assert said in output and output.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.parquet", b""),
+        ("a.parquet", b"garbage"),
+        ("a.csv", b""),
+        ("a.csv", b'id,text\n1,"open\n'),
+        ("a.ndjson", b"no\n"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    code, output = run("SELECT id FROM a", "--table", f"a={tmp_path / name}")
+    assert code == 1
+    assert output.startswith("error: ") and "Traceback" not in output
+
+
+def test_a_table_is_named_once_and_its_file_in_any_case(table: str, tmp_path: Path) -> None:
+    assert "is given twice" in run(QUERY, "--table", table, "--table", table)[1]
+    (tmp_path / "reviews.parquet").rename(tmp_path / "REVIEWS.PARQUET")
+    assert run(QUERY, "--table", f"reviews={tmp_path / 'REVIEWS.PARQUET'}")[0] == 0
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_anything_is_asked(table: str, tmp_path: Path) -> None:
+    for place in (tmp_path / "missing" / "out.csv", tmp_path / "missing" / "out.parquet"):
+        assert "there is no folder" in run(QUERY, "--table", table, "-o", str(place))[1]
