@@ -92,7 +92,7 @@ def layer_adapter(tensors: dict[str, Tensor], layer: int, fused: str) -> Adapter
     )
 
 
-def base_matrix(weights: LayerWeights, fused: str) -> Tensor:
+def base_matrix(weights: LayerWeights[Tensor], fused: str) -> Tensor:
     """The frozen matrix, (outputs, inputs)."""
     matrix: Tensor = getattr(weights, fused)
     return matrix

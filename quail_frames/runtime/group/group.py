@@ -4,9 +4,6 @@ Rows go to the device that asks for them next, some 16 thousand tokens at a time
 operator left resident go to the device that holds them. Results come in the input's order.
 """
 
-# mypy: ignore-errors
-# (what crosses between processes has no types)
-
 from __future__ import annotations
 
 import itertools

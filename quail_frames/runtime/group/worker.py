@@ -3,7 +3,6 @@
 Messages are tuples whose first part is their name; runs are told apart by a number, so that several may be under way.
 """
 
-# mypy: ignore-errors
 # (what crosses between processes has no types)
 
 from __future__ import annotations
