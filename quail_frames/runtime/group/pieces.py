@@ -1,7 +1,5 @@
 """Cutting a run's input into pieces for several engines, and putting what they answer back into the input's order."""
 
-# (what crosses between processes has no types)
-
 from __future__ import annotations
 
 from collections import defaultdict, deque

@@ -3,8 +3,6 @@
 Messages are tuples whose first part is their name; runs are told apart by a number, so that several may be under way.
 """
 
-# (what crosses between processes has no types)
-
 from __future__ import annotations
 
 import copy
@@ -122,6 +120,6 @@ def _news(report: RunReport, told: RunReport) -> RunReport:
 
 
 def _less(now: Any, before: Any) -> Any:
-    if isinstance(now, tuple):
+    if isinstance(now, tuple | list):
         return now[len(before) :]
     return now + before * -1.0 if isinstance(now, Work) else now - before
