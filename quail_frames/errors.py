@@ -74,6 +74,9 @@ class ContextOverflowError(QuailFramesError, ValueError):
         self.limit = limit
         self.partial: Any = None
 
+    def __str__(self) -> str:
+        return super().__str__() if self.row is None else f"row {self.row}: {super().__str__()}"
+
 
 class QuailFramesWarning(UserWarning):
     """Something works, but not as well as the form the message names."""

@@ -112,6 +112,7 @@ def test_the_first_overflow_is_raised_with_the_rows_before_it(group: EngineGroup
         for batch in group.run(chain(), batches(texts)):
             found += batch.to_pylist()
     assert error.value.row == 100
+    assert str(error.value).startswith("row 100: the prompt of AiIf")
     assert [row["row"] for row in found] == list(range(100))
 
 

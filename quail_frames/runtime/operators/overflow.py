@@ -19,8 +19,7 @@ def overflow_error(compiled: CompiledCall, row: int, tokens: int, limit: int) ->
     if compiled.positions >= limit:
         advice = f"its own words have {compiled.positions} and leave no room for a text: shorten the question or labels"
     return ContextOverflowError(
-        f"row {row}: the prompt of {call.kind} on column {columns} has {tokens} tokens, the model takes {limit}; "
-        + advice,
+        f"the prompt of {call.kind} on column {columns} has {tokens} tokens, the model takes {limit}; {advice}",
         row=row,
         tokens=tokens,
         limit=limit,
