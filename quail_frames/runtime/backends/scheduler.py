@@ -10,9 +10,9 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 import numpy as np
@@ -188,10 +188,12 @@ class RequestScheduler:
             flight.cancels[sent] = self._asker.ask(asks, _into(flight, sent))
 
     def _take(self, operator: Operator[T], flight: Flight, report: RunReport) -> None:
-        """Wait for a reply, and hand all that have come to the operator."""
+        """Wait for a reply, but not so long that rows already decided are kept back; hand over all that have come."""
         waited = time.perf_counter()
-        replies = [flight.replies.get()]
-        if flight.replies.qsize() < WORTHWHILE * self._asker.most_asks:
+        replies: list[tuple[Sent, int, Reply | Exception]] = []
+        with suppress(Empty):
+            replies.append(flight.replies.get(timeout=OUTPUT_SECONDS))
+        if replies and flight.replies.qsize() < WORTHWHILE * self._asker.most_asks:
             time.sleep(TOGETHER_SECONDS)
         report.device_seconds += time.perf_counter() - waited
         while not flight.replies.empty():
