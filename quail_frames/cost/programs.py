@@ -74,7 +74,7 @@ class Program:
     def __post_init__(self) -> None:
         self.leaves = logic.leaves_of(self.condition)
         self.calls = tuple(dict.fromkeys(leaf.call for leaf in self.leaves if not isinstance(leaf, logic.Mask)))
-        self.truth, self.weights = _worlds([self.shares[leaf] for leaf in self.leaves])
+        self.truth, self.weights = worlds([self.shares[leaf] for leaf in self.leaves])
 
     def cost(self, order: Sequence[int]) -> float:
         """Expected cost of a row whose calls are asked in this order; calls that the condition lacks cost nothing."""
@@ -150,7 +150,7 @@ class _Walk:
         return after
 
 
-def _worlds(shares: Sequence[float]) -> tuple[npt.NDArray[np.int8], Float64]:
+def worlds(shares: Sequence[float]) -> tuple[npt.NDArray[np.int8], Float64]:
     """(truth of every test [tests, worlds], weight of every world)."""
     known = np.array(shares, dtype=np.float64)[:, None]
     if len(shares) > MOST_LEAVES:

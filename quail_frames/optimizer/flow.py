@@ -11,19 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from quail_frames.cost.programs import MOST_LEAVES, Bool, Float64, worlds
 from quail_frames.optimizer.prices import Prices
 from quail_frames.optimizer.selectivity import passing_share
 from quail_frames.optimizer.tables import predicate_share
 from quail_frames.plan import conditions as logic
 from quail_frames.plan.logical import Ask, CallUse
-
-MOST_LEAVES = 10
-"""Programs of more leaves (1,024 combinations) follow the closed form."""
-
-Bool = npt.NDArray[np.bool_]
-Float64 = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +43,8 @@ def flow_of(ask: Ask, order: Sequence[str], prices: Prices) -> Flow:
     numbers = {use.column: number for number, use in enumerate(calls)}
     wanted = [numbers[use.column] for use in ask.answers]
     asked_in = [numbers[column] for column in order]
-    if _is_plain(ask) or sum(len(p.calls) for p in ask.keep) > MOST_LEAVES:
+    leaves = sum(len(logic.leaves_of(predicate.test.condition)) for predicate in ask.keep if predicate.test)
+    if _is_plain(ask) or leaves > MOST_LEAVES:
         return _sequence(ask, asked_in, numbers, wanted, prices)
     return _enumerated(ask, asked_in, numbers, wanted, prices)
 
@@ -86,10 +81,8 @@ def _enumerated(ask: Ask, order: Sequence[int], numbers: dict[str, int], wanted:
         tests.append(logic.renumbered(predicate.test.condition, own, [keys.index(m.key) for m in predicate.test.masks]))
     leaves = tuple(dict.fromkeys(leaf for test in tests for leaf in logic.leaves_of(test)))
     shares = [_leaf_share(leaf, ask.calls, [prices.statistics.share(masks[key]) for key in keys]) for leaf in leaves]
-    outcomes = np.arange(1 << len(leaves))
-    truth = (outcomes >> np.arange(len(leaves))[:, None]) & 1
-    weights = np.prod(np.where(truth == 1, np.array(shares)[:, None], 1 - np.array(shares)[:, None]), axis=0)
-    return _asked(tests, leaves, truth.astype(np.int8), weights, order, wanted, len(ask.calls))
+    truth, weights = worlds(shares)
+    return _asked(tests, leaves, truth, weights, order, wanted, len(ask.calls))
 
 
 def _leaf_share(leaf: logic.Leaf, calls: Sequence[CallUse], masks: Sequence[float]) -> float:

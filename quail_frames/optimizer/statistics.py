@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from quail_frames.plan.logical import Expression, Source
+from quail_frames.plan.selectivity import UNKNOWN_SHARE
 
 UNKNOWN_ROWS = 1000.0
 """Rows of a source that nobody has counted."""
 DOCUMENT_TOKENS = 200.0
 """Tokens of a text that nobody has looked at."""
-UNKNOWN_SHARE = 0.5
-"""Share of rows that pass a predicate about which nothing is known."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from quail_frames.optimizer.rules.order_calls import order_calls
 from quail_frames.optimizer.statistics import ColumnFigures, SourceFigures, Statistics
 from quail_frames.optimizer.tables import table_of
 from quail_frames.plan.calls import AiClassify
-from quail_frames.plan.conditions import And, Answer, Condition, Not, Or
+from quail_frames.plan.conditions import And, Answer, Condition, Not, Or, ScoreTest
 from quail_frames.plan.logical import Ask, CallUse, Expression, Filter, Slice, Source, Test
 from tests.optimizer.plans import SOURCE, expr, keeps, question, sort
 
@@ -117,6 +117,13 @@ def test_expected_asks_are_those_of_every_outcome_asked_one_by_one(found, order:
         kept += weight * bool(decided(condition, known))
     assert [flow.share(number) for number in range(4)] == pytest.approx(expected)
     assert flow.kept == pytest.approx(kept)
+
+
+def test_a_program_of_many_tests_is_priced_without_listing_their_outcomes() -> None:
+    uses = [question("a"), question("b")]
+    many = Or((Answer(0), *(ScoreTest(1, "gt", number / 40) for number in range(40))))  # 2 ** 41 outcomes
+    flow = flow_of(Ask(SOURCE, keep=(program(many, *uses),)), [use.column for use in uses], PRICES)
+    assert [flow.share(number) for number in range(2)] == pytest.approx([1.0, 1.0])
 
 
 def test_a_conjunction_asks_those_that_are_left_and_answers_are_asked_of_the_kept() -> None:
