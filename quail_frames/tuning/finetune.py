@@ -26,6 +26,7 @@ from quail_frames.tuning.calibration import fit_choice, fit_true_false
 from quail_frames.tuning.examples import Example, Item, Prompter
 from quail_frames.tuning.head import is_right
 from quail_frames.tuning.labelled import LabelledRow, labelled_rows
+from quail_frames.tuning.lora import LoraShape
 from quail_frames.tuning.trainer import Recipe, Trainer
 
 DEFAULT_BASE = "smollm2-135m-decide"
@@ -127,7 +128,7 @@ def finetune(
     planned = _plan(call, model, facts)
     task = Task.of(planned, rows, Prompter(model.tokenizer), held_out)
     example = task.examples(seed)
-    trainer = Trainer(model, _recipe(task, epochs, seed, fresh=start is None), example, start)
+    trainer = Trainer(model, _recipe(task, epochs, seed, facts.lora, fresh=start is None), example, start)
     before = _share_right(trainer, task.scored, facts)
     for _ in trainer.steps():
         pass
@@ -222,7 +223,7 @@ def _plan(call: AiCall, model: LoadedModel, facts: AdapterFacts) -> PlannedCall:
     return planned
 
 
-def _recipe(task: Task, epochs: float, seed: int, *, fresh: bool) -> Recipe:
+def _recipe(task: Task, epochs: float, seed: int, lora: LoraShape, *, fresh: bool) -> Recipe:
     """Gentle steps for an adapter that already decides, larger ones from nothing."""
     factor = 1.0 if fresh else 0.4
     tokens = max(1, round(task.tokens() * epochs))
@@ -230,6 +231,7 @@ def _recipe(task: Task, epochs: float, seed: int, *, fresh: bool) -> Recipe:
     return Recipe(
         tokens=tokens,
         seed=seed,
+        lora=lora,
         batch_tokens=batch,
         early_tokens=batch,
         rate_a=6e-4 * factor,
