@@ -132,6 +132,15 @@ def test_a_device_that_is_not_there_is_named() -> None:
         EngineGroup("nowhere.gguf", devices=["cpu"])
 
 
+def test_a_group_that_lost_a_process_says_so() -> None:
+    with EngineGroup("oracle", devices=["cpu"]) as group:
+        group._processes[0].terminate()
+        with pytest.raises(ModelError, match="engine 0 has ended"):
+            rows(group.run(chain(), batches()))
+        with pytest.raises(ModelError, match="engine 0 has ended"):
+            rows(group.run(chain(), batches()))
+
+
 def test_a_closed_group_says_so() -> None:
     group = EngineGroup("oracle", devices=["cpu"])
     group.close()

@@ -11,6 +11,7 @@ import multiprocessing
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from queue import SimpleQueue
@@ -145,18 +146,20 @@ class EngineGroup:
         _, query = self._queries.pop(id(report), (report, -1))
         self._owners.pop(query, None)
         for engine in range(len(self._links)) if query >= 0 and not self.closed else ():
-            self._send(engine, "end", query)
+            with suppress(ModelError):  # a process that has ended retains nothing
+                self._send(engine, "end", query)
 
     def _driven(
         self, plan: Chain | PairJoin, partners: pa.RecordBatch | None, merger: Merger, report: RunReport
     ) -> Iterator[pa.RecordBatch]:
         """Answer the engines' wants until all are done; closing the iterator cancels the run."""
         run, queue = self._opened_run()
-        query, working = self._query(report), set(range(len(self._links)))
+        query, working = self._query(report), set[int]()
         owners = self._owners.setdefault(query, {}) if plan.retain else None
-        for engine in working:
-            self._send(engine, "run", run, query, plan, partners)
         try:
+            for engine in range(len(self._links)):
+                self._send(engine, "run", run, query, plan, partners)
+                working.add(engine)
             while working:
                 started = time.perf_counter()
                 engine, (name, *content) = queue.get()
@@ -212,8 +215,11 @@ class EngineGroup:
         return run, self._queues[run]
 
     def _send(self, engine: int, *message: Any) -> None:
-        with self._sending:
-            self._links[engine].send(message)
+        try:
+            with self._sending:
+                self._links[engine].send(message)
+        except OSError as error:
+            raise _ended(engine) from error
 
     def _opened(self, names: Sequence[str]) -> str:
         """Wait for every engine; gives their common identity."""
@@ -233,9 +239,8 @@ class EngineGroup:
                 break
             if run in self._queues:
                 self._queues[run].put((engine, (name, *content)))
-        lost = ModelError(f"the process of engine {engine} has ended; open another EngineGroup")
         for queue in list(self._queues.values()):
-            queue.put((engine, ("error", lost)))
+            queue.put((engine, ("error", _ended(engine))))
 
     def _check_open(self) -> None:
         if self.closed:
@@ -253,6 +258,10 @@ def all_devices() -> list[str]:
             "devices=['cpu', 'cpu']."
         )
     return names
+
+
+def _ended(engine: int) -> ModelError:
+    return ModelError(f"the process of engine {engine} has ended; open another EngineGroup")
 
 
 def _first(link: Connection, name: str) -> tuple[str, Any]:

@@ -47,15 +47,13 @@ class Worker:
 
     def serve(self) -> None:
         """Requests in order; runs go to threads of their own."""
-        threads: list[threading.Thread] = []
         while (message := self._received()) is not None:
             name, *content = message
             if name == "resolve":
                 self._resolve(*content)
             elif name == "run":
                 self._inputs[content[0]] = SimpleQueue()
-                threads.append(threading.Thread(target=self._run, args=content, daemon=True))
-                threads[-1].start()
+                threading.Thread(target=self._run, args=content, daemon=True).start()
             elif name == "end":
                 self._end(*content)
             else:
