@@ -13,7 +13,7 @@ import numpy as np
 from quail_frames.runtime.batch import AskBlock, Int32
 from quail_frames.runtime.kv.memory import Memory
 from quail_frames.runtime.kv.pages import PAGE, pages_for
-from quail_frames.runtime.tokens.ragged import Int64, Ragged, offsets_of, ranges
+from quail_frames.runtime.tokens.ragged import Int64, Ragged, common_start, offsets_of, ranges
 
 LEAST_SAVED = 4
 READS_OF_A_TOKEN = 64
@@ -121,9 +121,7 @@ def _neighbours(questions: Ragged) -> Iterator[tuple[Int32, Int32]]:
 
 def _common(one: Int32, other: Int32, left: int) -> int:
     """How many leading tokens are the same, but for the last `left` of each."""
-    length = max(min(len(one), len(other)) - left, 0)
-    differ = np.flatnonzero(one[:length] != other[:length])
-    return int(differ[0]) if len(differ) else length
+    return min(common_start(one, other), max(min(len(one), len(other)) - left, 0))
 
 
 def _best_runs(alike: Int64, start: int, stop: int, depth: int) -> tuple[int, list[tuple[int, int, int]]]:

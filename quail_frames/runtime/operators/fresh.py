@@ -26,7 +26,7 @@ from quail_frames.runtime.operators.placement import Placement
 from quail_frames.runtime.operators.queue import UnitQueue
 from quail_frames.runtime.room import Room
 from quail_frames.runtime.tokens.assemble import assemble
-from quail_frames.runtime.tokens.ragged import Int64, Ragged
+from quail_frames.runtime.tokens.ragged import Int64, Ragged, common_start
 
 ALIKE_AT_ONCE = 256
 NOWHERE = -1
@@ -101,7 +101,7 @@ class FreshAsks:
         document = Document.of(assemble(prompt.document, values, 1).values)
         suffix = ask_tokens(place.call, (*prompt.instruction, *prompt.question), values, place.steps(unit)).values
         held = lane.documents.get(int(unit[0])) if lane.context.data[unit[0]] >= 0 else None
-        prefix = room.memory.resident(document) if held is None else _common(held.tokens, document.tokens)
+        prefix = room.memory.resident(document) if held is None else common_start(held.tokens, document.tokens)
         if not room.fitting(np.array([len(document.tokens) + len(suffix) - prefix])):
             return False
         context, keep = int(lane.context.data[unit[0]]), 0
@@ -232,10 +232,3 @@ class FreshAsks:
         if count == 0 and room.empty and room.forced:
             return units[:1], np.zeros(1, dtype=np.int64)
         return units[:count], kept[:count]
-
-
-def _common(one: Int32, other: Int32) -> int:
-    """How many leading tokens are the same."""
-    length = min(len(one), len(other))
-    differ = np.flatnonzero(one[:length] != other[:length])
-    return int(differ[0]) if len(differ) else length

@@ -25,6 +25,17 @@ def ranges(starts: npt.NDArray[np.integer], lengths: npt.NDArray[np.integer]) ->
     return shift + np.arange(total, dtype=np.int64)
 
 
+def common_start(one: Int32, other: Int32) -> int:
+    """How many leading tokens are the same.
+
+    >>> common_start(np.array([1, 2, 3]), np.array([1, 2, 5, 6]))
+    2
+    """
+    length = min(len(one), len(other))
+    differ = np.flatnonzero(one[:length] != other[:length])
+    return int(differ[0]) if len(differ) else length
+
+
 @dataclass(frozen=True)
 class Ragged:
     """`n` lists of int32: list i is `values[offsets[i]:offsets[i + 1]]`."""
