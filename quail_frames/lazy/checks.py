@@ -39,7 +39,7 @@ def checked_frame(frame: Any) -> pl.DataFrame | pl.LazyFrame:
 def checked_engine(engine: Any) -> Runner:
     """Something that answers questions."""
     if isinstance(engine, type) or not all(hasattr(engine, part) for part in ("run", "resolve", "end", "closed")):
-        raise PlanError(f"engine={engine!r} answers no questions: give an engine, such as qf.Engine('smollm2-135m')")
+        raise PlanError(f"engine={engine!r} answers no questions: give an engine, such as qf.Engine()")
     checked: Runner = engine
     return checked
 

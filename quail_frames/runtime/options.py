@@ -39,7 +39,7 @@ def check_options(
     """
     if not isinstance(model, str | os.PathLike) or not str(os.fspath(model)).strip():
         raise ModelError(
-            f"model={model!r} names no model: give 'smollm2-135m', a path to a .gguf file or a folder, "
+            f"model={model!r} names no model: give 'smollm2-135m-decide', a path to a .gguf file or a folder, "
             "or a Hugging Face id ('owner/name')"
         )
     if not isinstance(device, str) or not device:

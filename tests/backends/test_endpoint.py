@@ -12,7 +12,10 @@ import pytest
 
 import quail_frames as qf
 from quail_frames.lazy import engines
+from quail_frames.runtime.backends.endpoint.reading import read_reply
+from quail_frames.runtime.backends.endpoint.troubles import Retry
 from quail_frames.runtime.engine import Engine
+from quail_frames.runtime.readouts.answers import AnswerSpec
 from tests.support.endpoint import Endpoint, expected, number_in, prompt_of
 
 FAST: dict[str, Any] = {"backend": "openai", "backoff": 0.01, "timeout": 10.0}
@@ -152,6 +155,13 @@ def test_an_endpoint_without_log_probabilities_gives_no_scores_and_says_so() -> 
             qf.lazy(numbered(4)).with_columns(score=qf.ai_score("Is {text} even?")).collect(engine=engine)
         query = qf.lazy(numbered(4)).with_columns(ok=qf.ai_if("Is {text} even?"))
         assert query.collect(engine=engine)["ok"].to_list() == even(4)
+
+
+@pytest.mark.parametrize("entries", [[{}], [{"token": "TRUE"}], [None], [{"token": 1, "logprob": 0.0}]])
+def test_malformed_log_probabilities_are_asked_for_again(entries: list[Any]) -> None:
+    content = {"choices": [{"message": {"content": "TRUE"}, "logprobs": {"content": entries}}]}
+    with pytest.raises(Retry, match="log-probabilities are malformed"):
+        read_reply(content, AnswerSpec.of((("TRUE",), ("FALSE",)), scored=True))
 
 
 @pytest.mark.parametrize(

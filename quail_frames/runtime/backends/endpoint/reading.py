@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -96,7 +96,16 @@ def _likelihoods(choice: Mapping[str, Any], text: str, spec: AnswerSpec) -> np.n
 def _first_listed(choice: Mapping[str, Any]) -> dict[str, float]:
     """Log-probabilities of the tokens that could have begun the answer, less white space; the likeliest of equals."""
     given = choice.get("logprobs")
-    positions = _positions(given) if isinstance(given, dict) else []
+    try:
+        listed = _first_words(_positions(given)) if isinstance(given, dict) else {}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise Retry("the reply's log-probabilities are malformed") from error
+    if not listed:
+        raise Refused("the endpoint gives no log-probabilities, which ai_score and probabilities=True need")
+    return listed
+
+
+def _first_words(positions: Sequence[tuple[str, list[tuple[str, Any]]]]) -> dict[str, float]:
     listed: dict[str, float] = {}
     for token, others in positions:
         if token.strip():
@@ -104,8 +113,6 @@ def _first_listed(choice: Mapping[str, Any]) -> dict[str, float]:
                 if name.strip() and isinstance(value, int | float):
                     listed[name.strip()] = max(float(value), listed.get(name.strip(), -math.inf))
             break
-    if not listed:
-        raise Refused("the endpoint gives no log-probabilities, which ai_score and probabilities=True need")
     return listed
 
 
