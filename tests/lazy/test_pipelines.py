@@ -12,6 +12,7 @@ import quail_frames as qf
 from quail_frames.lazy.execute import Run, run_plan
 from quail_frames.optimizer.rules import RULES, Rule, optimize
 from quail_frames.optimizer.rules.place_calls import place_calls
+from quail_frames.runtime.engine import Engine
 from tests.support.pipelines import Step, frames, pipelines
 from tests.support.reference_engine import ReferenceEngine
 
@@ -65,3 +66,14 @@ def test_all_ways_to_run_a_query_agree(
         path = tmp_path_factory.mktemp("sink") / "out.parquet"
         query.sink_parquet(path)
         same(pl.read_parquet(path), truth)
+
+
+def test_a_predicate_that_looks_at_other_rows_sees_those_that_its_siblings_drop() -> None:
+    """Found by the property above: the rank was taken of what the date had left."""
+    frame = pl.DataFrame({"text": [f"text {n}" for n in range(8)], "n": range(8)})
+    with Engine("oracle") as engine:
+        query, score = qf.lazy(frame, engine=engine), qf.ai_score("Is {text} good?")
+        planned = query.filter((pl.col("n") < 3) & (score.rank() > 2)).collect()
+        scores = query.with_columns(score=score).collect()
+        plain = scores.filter((pl.col("n") < 3) & (pl.col("score").rank() > 2)).drop("score")
+    assert_frame_equal(planned, plain)

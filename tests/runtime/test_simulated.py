@@ -41,6 +41,6 @@ def test_an_unknown_model_or_device_is_named() -> None:
         Engine("qwen3-4b", device="simulated:h1000")
 
 
-def test_a_gpu_is_refused_with_advice_until_models_run_there() -> None:
-    with pytest.raises(ModelError, match="models run on the CPU so far"):
+def test_a_gpu_that_is_not_there_is_refused_with_advice() -> None:
+    with pytest.raises(ModelError, match="finds no CUDA device here"):
         Engine("smollm2-135m", device="cuda")

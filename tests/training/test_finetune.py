@@ -28,6 +28,7 @@ def base(tiny_model: LoadedModel) -> str:
     return tiny_model.name
 
 
+@pytest.mark.slow
 def test_a_question_is_learnt_and_the_file_is_a_model(
     base: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -41,6 +42,7 @@ def test_a_question_is_learnt_and_the_file_is_a_model(
     assert (answers["answer"] == answers["early"]).mean() > 0.9
 
 
+@pytest.mark.slow
 def test_labels_are_learnt_through_the_decision_head(base: str, tmp_path: Path) -> None:
     question = qf.ai_classify("body", ["first", "second"])
     tuned = qf.finetune(letters_frame(), question, truth="half", out=tmp_path / "a.safetensors", base=base, epochs=5)

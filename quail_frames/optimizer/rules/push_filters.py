@@ -56,7 +56,9 @@ def _filtered(node: Node, predicates: Predicates) -> Node:
         return node
     if not asks(node):
         return Filter(node, predicates)
-    movable = tuple(p for p in predicates if p.row_local and not p.calls and p.reads is not None)
+    # A predicate that looks at other rows (a rank, an aggregate) sees all that its siblings have not dropped yet.
+    alone = all(p.row_local for p in predicates)
+    movable = tuple(p for p in predicates if alone and not p.calls and p.reads is not None)
     if isinstance(node, WithColumns):
         node = _below_ask(node, movable)
     passing = tuple(p for p in movable if passes(node, p.reads or frozenset()))

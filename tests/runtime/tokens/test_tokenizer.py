@@ -216,8 +216,8 @@ def sentencepiece(**changes: Any) -> dict[str, Any]:
     control, user, byte, normal = 3, 4, 6, 1
     listed = [("<bos>", control), ("<unk>", control), ("<table>", user), ("\n\n", user), ("\u2581\u2581", user)]
     listed += [(f"<0x{number:02X}>", byte) for number in range(256)]
-    listed += [(piece, normal) for piece in ("ab", "abc", "bc", "\u2581a", *"abc\u2581")]
-    scores = [-1000.0] * 261 + [-3.0, -2.0, -1.0, -5.0, -10.0, -11.0, -12.0, -13.0]
+    listed += [(piece, normal) for piece in ("ab", "bc", "\u2581a", *"abc\u2581")]
+    scores = [-1000.0] * 261 + [-3.0, -1.0, -5.0, -10.0, -11.0, -12.0, -13.0]
     tokens, kinds = ([entry[part] for entry in listed] for part in (0, 1))
     entries = {"model": "llama", "tokens": tokens, "scores": scores, "token_type": kinds, "bos_token_id": 0}
     entries |= {"add_space_prefix": False, "unknown_token_id": 1}
