@@ -69,6 +69,8 @@ def share_starts_of_partners(
     """
     skip, none = np.zeros(len(units), dtype=np.int64), np.zeros(0, dtype=np.int32)
     plain = Starts(contexts, prefixes, skip, none)
+    if not len(alike.starts):
+        return plain
     pairs = np.flatnonzero(alike.group[units] >= 0)
     if not len(pairs):
         return plain
@@ -97,6 +99,8 @@ def share_starts_of_partners(
 
 def without_heads(lists: Ragged, skip: Int64) -> Ragged:
     """Each list without its first `skip` tokens."""
+    if not skip.any():
+        return lists
     lengths = lists.lengths - skip
     return Ragged(lists.values[ranges(lists.offsets[:-1] + skip, lengths)], offsets_of(lengths))
 

@@ -42,11 +42,10 @@ class TrueFalseReadout(OneRow):
 
     def margins(self, logits: Float32) -> Float64:
         """Calibrated log-odds of TRUE, [A], from logits [A, N]."""
-        true, false = logits[:, : self.true_tokens], logits[:, self.true_tokens :]
-        if self.pooling == "max":
-            difference = true.max(axis=1).astype(np.float64) - false.max(axis=1)
-        else:
-            difference = np.logaddexp.reduce(true, axis=1).astype(np.float64) - np.logaddexp.reduce(false, axis=1)
+        by_token = np.ascontiguousarray(logits.T)  # NumPy reduces few long rows ten times as fast as many short ones
+        true, false = by_token[: self.true_tokens], by_token[self.true_tokens :]
+        pool = np.maximum if self.pooling == "max" else np.logaddexp
+        difference = pool.reduce(true, axis=0).astype(np.float64) - pool.reduce(false, axis=0)
         return difference / self.temperature + self.bias
 
 
