@@ -25,10 +25,14 @@ def ask(
     return Item(PlannedCall(call, (0,), layout, "true_false"), (text,), target, weight, group)
 
 
-def ask_pair(template: str, texts: tuple[str, str], anchor: int, target: float, group: str) -> Item:
-    """A TRUE/FALSE question about two texts, `{0}` and `{1}` in the template, asked like a join's pair."""
+def ask_pair(template: str, texts: tuple[str, str], anchor: int | None, target: float, group: str) -> Item:
+    """A TRUE/FALSE question about two texts, `{0}` and `{1}` in the template, asked like a join's pair.
+
+    Without an anchor it is asked like a question over two columns of one row.
+    """
     call = AiIf(_template(template), ("a", "b"))
-    return Item(PlannedCall(call, (0, 1), "document_first", "true_false", anchors=(anchor,)), texts, target, 1.0, group)
+    anchors = () if anchor is None else (anchor,)
+    return Item(PlannedCall(call, (0, 1), "document_first", "true_false", anchors=anchors), texts, target, 1.0, group)
 
 
 def choose(

@@ -1,4 +1,4 @@
-"""The tasks of the suite: texts that no training has seen, questions, and what is true of them.
+"""The tasks of the suite: texts and wordings that no training has seen, questions, and what is true of them.
 
 Sizes fit a laptop: about 150,000 tokens for one model. Labels are the sources' own; docs/models.md names the noise.
 """
@@ -12,6 +12,7 @@ import polars as pl
 import quail_frames as qf
 from benchmarks import data
 from benchmarks.quality.asking import METHODS, Result, choice, joined, order_flips, pairs_yes_no, yes_no
+from training import corpus
 
 SEED = 20
 POSITIVE = (
@@ -48,6 +49,10 @@ FAILED = (
     "Did the last command that was run end with an error?",
     "Has the most recent command of this log failed?",
 )
+
+STATEMENT = ["id", "passage", "statement", "label"]
+FOLLOWS = "Knowing {passage}, should one believe {statement}?"
+DENIED = "Does {passage} mean that {statement} is wrong?"
 
 Task = Callable[[qf.Engine, int | None], Iterator[Result]]
 
@@ -154,6 +159,22 @@ def evidence(engine: qf.Engine, limit: int | None) -> Iterator[Result]:
     yield pairs_yes_no("claims and evidence, scores", engine, pairs, question)
 
 
+def statements(engine: qf.Engine, limit: int | None) -> Iterator[Result]:
+    """Sentences and what follows from them or contradicts them: the part of MultiNLI that is kept out of training."""
+    if not (corpus.FOLDER / "nli.parquet").exists():
+        print(f"no {corpus.FOLDER / 'nli.parquet'}: the statements are left out")
+        return
+    rows = corpus.Corpus(corpus.FOLDER, held_out=True).rows("nli", "nli")
+    frame = pl.DataFrame([(row.id, row.text, row.text2, row.label) for row in rows], STATEMENT, orient="row")
+    pairs = each(frame.filter(pl.col("label") != "neutral"), "label", 60, limit).with_row_index("item")
+    follows, denied = pl.col("label") == "entailment", pl.col("label") == "contradiction"
+    left = pairs.select("item", "passage", pair="item", truth=follows)
+    right = pairs.select("statement", partner="item", pair="item")
+    yield joined("statements, join", engine, left, right, FOLLOWS, on="pair")
+    yield pairs_yes_no("statements that follow", engine, pairs.with_columns(truth=follows), FOLLOWS)
+    yield pairs_yes_no("statements contradicted", engine, pairs.with_columns(truth=denied), DENIED)
+
+
 def contracts(engine: qf.Engine, limit: int | None) -> Iterator[Result]:
     """Clauses of contracts, from their first pages; the experts' answer is about the whole contract."""
     texts = table("contracts").with_columns(pl.col("text").str.slice(0, CONTRACT_CHARACTERS))
@@ -173,7 +194,16 @@ def traces(engine: qf.Engine, limit: int | None) -> Iterator[Result]:
     )
 
 
-TASKS: tuple[Task, ...] = (product_sentiment, evidence, news_topics, intents, intent_join, traces, contracts)
+TASKS: tuple[Task, ...] = (
+    product_sentiment,
+    statements,
+    evidence,
+    news_topics,
+    intents,
+    intent_join,
+    traces,
+    contracts,
+)
 
 
 def flips(engine: qf.Engine, shuffles: int = 5) -> dict[str, float | None]:

@@ -8,8 +8,8 @@ from training.units.builder import (
     ALL_TASKS,
     FOCUS,
     LAST_PART,
-    LAST_STAGE,
     OTHER_TASKS,
+    RELATIONS,
     Builder,
     Maker,
     Random,
@@ -61,10 +61,23 @@ FOCUSED_SHARES: dict[Maker, float] = {
     nli_statements: 10,
     nli_choice: 3,
 }
+SHARES_OF_RELATIONS: dict[Maker, float] = {
+    sentiment: 11,
+    aspects: 2,
+    intent_questions: 24,
+    intent_choice: 10,
+    intent_list: 1.5,
+    intent_join: 7,
+    intent_join_reversed: 4,
+    nli_contrast: 22,
+    nli_pairs: 26,
+    nli_statements: 8,
+    nli_choice: 4,
+}
 OTHERS_IN_FOCUS = 0.5
-"""What the shares become from unit `FOCUS` on, and what those of the other tasks are multiplied by."""
+"""What the shares become from unit `FOCUS` and from `RELATIONS` on, and the factor for those of the other tasks."""
 CONTRAST_SHARE = 0.22
-"""From unit `LAST_PART` on, this share of the units holds statements that do and do not follow."""
+"""Between `LAST_PART` and `RELATIONS`, this share of the units holds statements that do and do not follow."""
 
 
 def draw(builder: Builder, rng: Random) -> Unit:
@@ -73,9 +86,17 @@ def draw(builder: Builder, rng: Random) -> Unit:
         return opposite_opinions(builder, rng)
     if rng.random() >= ramp(builder.unit, *ALL_TASKS):
         return intent_questions(builder, rng)
-    if LAST_PART <= builder.unit < LAST_STAGE and rng.random() < CONTRAST_SHARE:
+    if LAST_PART <= builder.unit < RELATIONS and rng.random() < CONTRAST_SHARE:
         return nli_contrast(builder, rng)
-    focused = builder.unit >= FOCUS
-    shares = [FOCUSED_SHARES.get(maker, OTHERS_IN_FOCUS * share) if focused else share for maker, share in MIXTURE]
-    chosen: Maker = rng.choices([maker for maker, _ in MIXTURE], shares)[0]
+    shares = shares_at(builder.unit)
+    chosen: Maker = rng.choices(list(shares), list(shares.values()))[0]
     return chosen(builder, rng)
+
+
+def shares_at(unit: int) -> dict[Maker, float]:
+    """How often each maker is drawn for the unit of this number, in shares of any sum."""
+    mixture = dict(MIXTURE)
+    if unit < FOCUS:
+        return mixture
+    focus = FOCUSED_SHARES if unit < RELATIONS else SHARES_OF_RELATIONS
+    return {maker: OTHERS_IN_FOCUS * share for maker, share in mixture.items()} | focus

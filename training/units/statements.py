@@ -5,10 +5,12 @@ from __future__ import annotations
 from training import wordings as w
 from training.calls import CHOICES, ask, ask_pair, choose_pair
 from training.corpus import Row, cut
-from training.units.builder import Builder, Maker, Random, Unit, noun
+from training.units.builder import RELATIONS, Builder, Maker, Random, Unit, noun
 from training.wordings import Wordings
 
 NLI_NUMBER = {"entailment": 0, "contradiction": 1, "neutral": 2}
+TWO_COLUMNS = 0.3
+"""Share of the pairs that are asked as two columns of one row, from unit `RELATIONS` on."""
 
 
 def nli_rows(builder: Builder, rng: Random) -> list[Row]:
@@ -22,14 +24,16 @@ def nli_rows(builder: Builder, rng: Random) -> list[Row]:
 
 
 def nli_pairs(builder: Builder, rng: Random) -> Unit:
-    """Entails, contradicts or neither, as pairs of a join, either side the anchor."""
+    """Entails, contradicts or neither, as pairs of a join, either side the anchor, or as two columns of a row."""
     rows = [row for row in nli_rows(builder, rng) if len(row.text) < 400]
     unit: Unit = []
     which = rng.choices((0, 1, 2), (5, 5, 1))[0]
     wordings = (w.ENTAILS, w.CONTRADICTS, w.UNDECIDED)[which]
     part = wordings[5::6] if builder.held_out else [t for n, t in enumerate(wordings) if n % 6 != 5]
     template, anchor = rng.choice(part or wordings), rng.choice((0, 0, 1))
-    for row in rows if anchor == 0 else rows[:1]:
+    if builder.unit >= RELATIONS and rng.random() < TWO_COLUMNS:
+        anchor = None
+    for row in rows if anchor == 0 else rows[:1] if anchor == 1 else rows[:2]:
         truth = float(NLI_NUMBER[row.label] == which)
         unit.append(ask_pair(template, (row.text, row.text2 or ""), anchor, truth, f"nli {which}"))
     return unit or nli_statements(builder, rng)
