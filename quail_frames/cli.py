@@ -17,6 +17,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from quail_frames.runtime.options import DEFAULT_MODEL
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -152,7 +154,7 @@ def sql(
         list[str] | None, typer.Option(help="NAME=FILE (.parquet, .csv, .ndjson, .ipc); once for each table.")
     ] = None,
     dialect: Annotated[str, typer.Option(help="snowflake or bigquery.")] = "snowflake",
-    model: Annotated[str, typer.Option(help="A model as in quail_frames.configure.")] = "smollm2-135m-decide",
+    model: Annotated[str, typer.Option(help="A model as in quail_frames.configure.")] = DEFAULT_MODEL,
     explain: Annotated[bool, typer.Option("--explain", help="Print the plan; ask nothing.")] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the rows here (.parquet, .csv, .ndjson).")

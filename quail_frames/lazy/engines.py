@@ -16,7 +16,7 @@ from quail_frames.plan.calls import AiCall
 from quail_frames.plan.physical import Chain, PairJoin, PlannedCall
 from quail_frames.runtime.backends.options import Backend, BackendOptions, NativeOptions, check_backend
 from quail_frames.runtime.operators.candidates import AnchorBatch
-from quail_frames.runtime.options import check_options
+from quail_frames.runtime.options import DEFAULT_MODEL, check_options
 
 
 class Runner(Protocol):
@@ -51,7 +51,7 @@ class Runner(Protocol):
 class EngineOptions:
     """What `configure` was told; equal options share one engine."""
 
-    model: str = "smollm2-135m-decide"
+    model: str = DEFAULT_MODEL
     device: str = "cpu"
     dtype: str = "auto"
     kv_budget: int | None = None
@@ -70,7 +70,7 @@ _engines: WeakValueDictionary[EngineOptions, Runner] = WeakValueDictionary()
 
 
 def configure(
-    model: str | os.PathLike[str] = "smollm2-135m-decide",
+    model: str | os.PathLike[str] = DEFAULT_MODEL,
     *,
     backend: Backend = "native",
     device: str = "cpu",

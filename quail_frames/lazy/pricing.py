@@ -20,7 +20,7 @@ from quail_frames.errors import CallError, PlanError
 from quail_frames.lazy.engines import EngineOptions, Runner, current
 from quail_frames.lazy.sampling import statistics_of
 from quail_frames.optimizer.prices import (
-    DEFAULT_MODEL,
+    PRICED_AS,
     CallFigures,
     LabelFigures,
     LayOut,
@@ -99,8 +99,8 @@ def place_of(engine: Runner | None, measure: bool = False) -> Place:
     name = str(getattr(chosen, "model_name", type(chosen).__name__))
     model = getattr(chosen, "shape", None) or known_shape(name)
     if not isinstance(model, ModelShape):
-        note = f"{name} does not say its model's sizes; priced as {DEFAULT_MODEL}"
-        return _approximate(shape(DEFAULT_MODEL), ORDINARY_CPU, (note,))
+        note = f"{name} does not say its model's sizes; priced as {PRICED_AS}"
+        return _approximate(shape(PRICED_AS), ORDINARY_CPU, (note,))
     place = getattr(chosen, "device", None)
     unknown = ORDINARY_CPU, (f"{name} does not say what it runs on; priced as an ordinary CPU",)
     where, notes = unknown if place is None else _device(str(place), model, measure)
@@ -135,12 +135,12 @@ def place_named(model: str | ModelShape, where: str | Device) -> Place:
 def _unopened(options: EngineOptions) -> Place:
     sizes = known_shape(options.model)
     if options.model == "oracle" or options.device.startswith(("null", "simulated:")):
-        name = options.model if sizes is not None else DEFAULT_MODEL
+        name = options.model if sizes is not None else PRICED_AS
         where, notes = _device("null" if options.model == "oracle" else options.device, shape(name), False)
         return _approximate(_target(shape(name), where), None, notes)
     if sizes is None:
-        note = f"the sizes of {options.model} are known once it is loaded; priced as {DEFAULT_MODEL}"
-        return _approximate(shape(DEFAULT_MODEL), ORDINARY_CPU, (note,))
+        note = f"the sizes of {options.model} are known once it is loaded; priced as {PRICED_AS}"
+        return _approximate(shape(PRICED_AS), ORDINARY_CPU, (note,))
     where, notes = _device(options.device, sizes.in_dtype("fp32") if options.device == "cpu" else sizes, False)
     sizes = sizes.in_dtype("fp32") if options.device == "cpu" else sizes
     return _approximate(_target(sizes, where), None, notes)

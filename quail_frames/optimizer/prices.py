@@ -23,7 +23,8 @@ INSTRUCTION_TOKENS = 12.0
 CUE_TOKENS = 4.0
 HEADING_TOKENS = 4.0
 CHARACTERS_PER_TOKEN = 4.0
-DEFAULT_MODEL = "smollm2-135m"
+PRICED_AS = "smollm2-135m"
+"""Whose sizes stand in where a model's own are not known yet."""
 
 
 @dataclass(frozen=True)
@@ -151,4 +152,4 @@ class Prices:
 @lru_cache(maxsize=1)
 def assumed_target() -> Target:
     """The default model on a CPU that nobody has measured."""
-    return Target.of(shape(DEFAULT_MODEL), ORDINARY_CPU)
+    return Target.of(shape(PRICED_AS), ORDINARY_CPU)

@@ -23,12 +23,10 @@ from quail_frames.runtime.loading import OpenedModel, open_model
 from quail_frames.runtime.operators.candidates import AnchorBatch
 from quail_frames.runtime.operators.chain import ChainOperator
 from quail_frames.runtime.operators.pairs import PairOperator
-from quail_frames.runtime.options import AttentionPath, Dtype, Fuse, check_options
+from quail_frames.runtime.options import DEFAULT_MODEL, AttentionPath, Dtype, Fuse, check_options
 from quail_frames.runtime.report import RunReport
 from quail_frames.runtime.resolve import resolve_call
 from quail_frames.runtime.scheduler import Scheduler
-
-DEFAULT_MODEL = "smollm2-135m-decide"
 
 
 class Engine:

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 from quail_frames.errors import ModelError
 
+DEFAULT_MODEL = "smollm2-135m-decide"
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 AttentionPath = Literal["auto", "tree", "unified"]
 Fuse = Literal["auto", "always", "never"]
@@ -39,7 +40,7 @@ def check_options(
     """
     if not isinstance(model, str | os.PathLike) or not str(os.fspath(model)).strip():
         raise ModelError(
-            f"model={model!r} names no model: give 'smollm2-135m-decide', a path to a .gguf file or a folder, "
+            f"model={model!r} names no model: give {DEFAULT_MODEL!r}, a path to a .gguf file or a folder, "
             "or a Hugging Face id ('owner/name')"
         )
     if not isinstance(device, str) or not device:

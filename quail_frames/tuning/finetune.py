@@ -19,6 +19,7 @@ from quail_frames.plan.physical import PlannedCall
 from quail_frames.runtime.compiled import DecisionFormat, ModelTraits
 from quail_frames.runtime.models.adapter import adapter_path
 from quail_frames.runtime.models.load import LoadedModel, load_model
+from quail_frames.runtime.options import DEFAULT_MODEL
 from quail_frames.runtime.resolve import resolve_call
 from quail_frames.runtime.torch_model import shape_of
 from quail_frames.tuning.adapter_file import AdapterFacts, trainable, write_adapter
@@ -29,7 +30,6 @@ from quail_frames.tuning.labelled import LabelledRow, labelled_rows
 from quail_frames.tuning.lora import LoraShape
 from quail_frames.tuning.trainer import Recipe, Trainer
 
-DEFAULT_BASE = "smollm2-135m-decide"
 LONGEST = 2048
 """Longest prompt that is trained on, in tokens; the memory of a training step grows with its square."""
 ROWS_A_TREE = 6
@@ -77,7 +77,7 @@ def finetune(
     *,
     truth: str,
     out: str | os.PathLike[str],
-    base: str | os.PathLike[str] = DEFAULT_BASE,
+    base: str | os.PathLike[str] = DEFAULT_MODEL,
     epochs: float = 3.0,
     held_out: float = 0.2,
     seed: int = 0,

@@ -30,7 +30,8 @@ def nli_pairs(builder: Builder, rng: Random) -> Unit:
     which = rng.choices((0, 1, 2), (5, 5, 1))[0]
     wordings = (w.ENTAILS, w.CONTRADICTS, w.UNDECIDED)[which]
     part = wordings[5::6] if builder.held_out else [t for n, t in enumerate(wordings) if n % 6 != 5]
-    template, anchor = rng.choice(part or wordings), rng.choice((0, 0, 1))
+    template = rng.choice(part or wordings)
+    anchor: int | None = rng.choice((0, 0, 1))
     if builder.unit >= RELATIONS and rng.random() < TWO_COLUMNS:
         anchor = None
     for row in rows if anchor == 0 else rows[:1] if anchor == 1 else rows[:2]:

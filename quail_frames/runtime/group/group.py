@@ -23,10 +23,10 @@ import pyarrow as pa
 from quail_frames.errors import ModelError, QuailFramesError
 from quail_frames.plan.calls import AiCall
 from quail_frames.plan.physical import Chain, PairJoin, PlannedCall
-from quail_frames.runtime.engine import DEFAULT_MODEL
 from quail_frames.runtime.group.pieces import Merger, Rows, Source
 from quail_frames.runtime.group.worker import serve
 from quail_frames.runtime.operators.candidates import AnchorBatch
+from quail_frames.runtime.options import DEFAULT_MODEL
 from quail_frames.runtime.report import RunReport
 from quail_frames.runtime.tokens.ragged import Int64
 
