@@ -90,10 +90,15 @@ def _cut_columns(node: AskPairs, side: Side) -> list[pl.Expr]:
     """Row numbers, the side's keys, and its columns as the predicates know them."""
     rows = pl.int_range(pl.len(), dtype=pl.UInt32).alias(_ROW + side)
     number = 0 if side == "left" else 1
-    keys = [pair[number].body.alias(_KEY + str(i)) for i, pair in enumerate(node.keys)]
+    keys = [_key(pair[number]).alias(_KEY + str(i)) for i, pair in enumerate(node.keys)]
     reads = frozenset().union(*(predicate.reads or () for predicate in node.where))
     names = node.left_names if side == "left" else node.where_names
     return [rows, *keys, *(pl.col(name).alias(after) for name, after in names if after in reads)]
+
+
+def _key(key: Expression) -> Any:
+    """A key that is a column is read by its name: where joins changed places, it has no expression of its own."""
+    return key.body if key.column is None else pl.col(key.column)
 
 
 def _equalities(

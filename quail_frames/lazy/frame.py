@@ -17,7 +17,7 @@ from quail_frames.lazy.pairs import JoinSide, record_pairs
 from quail_frames.lazy.progress import with_progress
 from quail_frames.lazy.row_verbs import RowVerbs
 from quail_frames.lazy.sources import io_source, local_file, sink_parquet
-from quail_frames.optimizer.pairs import choose_anchors
+from quail_frames.optimizer.anchors import choose_anchors
 from quail_frames.optimizer.prices import Prices
 from quail_frames.optimizer.rules import optimize
 from quail_frames.optimizer.rules.order_joins import order_joins

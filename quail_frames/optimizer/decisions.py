@@ -11,13 +11,14 @@ from dataclasses import replace
 from quail_frames.cost.choices import Alternative, Choice, attention_path_cost, scoring_cost
 from quail_frames.cost.work import NOTHING, prefill
 from quail_frames.errors import CallError
+from quail_frames.optimizer.anchors import anchor_decision
 from quail_frames.optimizer.chain import ChainPrice, PricedCall, price_in_order, priced_calls, with_call
 from quail_frames.optimizer.orders import call_orders
-from quail_frames.optimizer.pairs import PairsPrice, anchor_choice
+from quail_frames.optimizer.pairs import PairsPrice
 from quail_frames.optimizer.prices import Prices
 from quail_frames.optimizer.tables import Table
 from quail_frames.plan.calls import AiClassify, Layout
-from quail_frames.plan.logical import Ask, AskPairs, Node, walk
+from quail_frames.plan.logical import Ask, AskPairs, Node
 
 SHOWN_ORDERS = 4
 """Orders of questions that are shown: the cheapest ones, and the one that the query was written in."""
@@ -46,8 +47,7 @@ def chain_decisions(ask: Ask, price: ChainPrice, table: Table, prices: Prices) -
 
 def pairs_decisions(node: AskPairs, written: Node, price: PairsPrice, prices: Prices) -> tuple[Choice, ...]:
     """Anchor, attention path and retention of a join."""
-    own = [each for each in walk(written) if isinstance(each, AskPairs) and _same_join(each, node)]
-    found = [anchor_choice(own[0] if own else node, prices)]
+    found = [anchor_decision(node, written, prices)]
     context = price.document + price.figures.instruction
     entries = price.figures.answer.head_entries
     path = attention_path_cost(prices.target, context, price.suffix, price.partners, price.anchors, entries)
@@ -55,10 +55,6 @@ def pairs_decisions(node: AskPairs, written: Node, price: PairsPrice, prices: Pr
     if node.retain:
         found.append(_retention(price.anchors, price.document, prices))
     return tuple(found)
-
-
-def _same_join(written: AskPairs, planned: AskPairs) -> bool:
-    return (written.call, written.how) == (planned.call, planned.how)
 
 
 def _order(ask: Ask, price: ChainPrice, table: Table, prices: Prices) -> Iterator[Choice]:

@@ -1,86 +1,133 @@
-"""A chain of inner AI joins taken apart into its relations and questions, and put together in another order."""
+"""A chain of inner AI joins taken apart into its relations, questions, keys and predicates."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from quail_frames.optimizer.join_order import Step as JoinStep
-from quail_frames.plan.logical import AskPairs, Filter, Node, Project, Side, Step, columns
+from quail_frames.plan.logical import AskPairs, Expression, Filter, Names, Node, inputs, union
 
-NUMBER = "quail-frames row "
-"""Start of the names of the columns that number a relation's rows."""
+MOST_JOINS = 5
+"""Joins that are looked at together; of a longer chain the topmost ones."""
+Column = tuple[int, str]
+"""Number of a relation, and the name of a column in it."""
 
 
 @dataclass(frozen=True)
 class Relation:
-    """One side of a join: its plan, and under which name each of its columns leaves the whole chain."""
+    """One side of a join: its plan, and under which name each of its columns leaves the whole chain.
+
+    Keys that a join coalesced leave it under the name that its predicates know them by.
+    """
 
     node: Node
-    names: dict[str, str]
+    names: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Key:
+    """Columns of two relations that must be equal."""
+
+    left: Column
+    right: Column
+
+
+@dataclass(frozen=True)
+class ChainJoin:
+    """A join of a chain as written.
+
+    Parameters
+    ----------
+    slots
+        For each slot of the question its relation and its column there.
+    sides
+        The two relations it asks about; the second one is the join's right side.
+    reads
+        Relations that its predicates read; None: not known.
+    keys
+        Its keys as columns of relations; None where one of them is computed.
+    """
+
+    node: AskPairs
+    slots: tuple[Column, ...]
+    sides: tuple[int, int]
+    reads: frozenset[int] | None
+    keys: tuple[Key, ...] | None
+
+    @property
+    def anchor(self) -> int | None:
+        """The relation whose documents stay; None: not chosen yet."""
+        return {"left": self.sides[0], "right": self.sides[1]}.get(self.node.anchor or "")
+
+    def columns_of(self, relation: int) -> tuple[str, ...]:
+        """Columns of a relation that the question reads."""
+        return tuple(name for own, name in self.slots if own == relation)
 
 
 @dataclass(frozen=True)
 class JoinChain:
     """Inner AI joins directly above each other, the lowest first.
 
-    `slots[k]` says for each slot of join k its relation and its column there, `anchors[k]` the relation whose
-    documents stay; `filters` stood between or above the joins.
+    `inside` are the filters between the joins and `above` those on top of them, topmost first; `owner` says where each
+    column of the chain comes from.
     """
 
     relations: tuple[Relation, ...]
-    joins: tuple[AskPairs, ...]
-    slots: tuple[tuple[tuple[int, str], ...], ...]
-    anchors: tuple[int, ...]
-    filters: tuple[Filter, ...]
+    joins: tuple[ChainJoin, ...]
+    inside: tuple[Filter, ...]
+    above: tuple[Filter, ...]
+    owner: Mapping[str, Column]
 
-    def side_of(self, join: int, relation: int) -> tuple[str, ...]:
-        """Columns of a relation that a join's question reads."""
-        return tuple(name for own, name in self.slots[join] if own == relation)
+    @property
+    def movable(self) -> bool:
+        """Whether its joins may be put into another order: keys are plain columns, and no two names clash."""
+        names = [after for relation in self.relations for after in relation.names.values()]
+        known = all(join.keys is not None and join.reads is not None for join in self.joins)
+        return known and len(names) == len(set(names))
+
+    def over(self, nodes: Sequence[Node]) -> JoinChain:
+        """The same chain over other plans of its relations."""
+        found = (replace(each, node=node) for each, node in zip(self.relations, nodes, strict=True))
+        return replace(self, relations=tuple(found))
+
+    def relations_of(self, names: Names) -> frozenset[int] | None:
+        """Relations that these columns of the chain come from; None: not known."""
+        return frozenset(self.owner[name][0] for name in names) if names <= self.owner.keys() else None
 
 
 def join_chain(node: Node) -> JoinChain | None:
-    """The chain whose topmost operator is this node; None where it is no chain of two joins or more.
+    """The chain whose topmost operator is this node, of one join or more; None where there is none.
 
-    Joins with keys or predicates of their own, or with columns renamed on the left side, end it.
+    It ends at a join of another kind, at one that renames columns on its left side, and at one whose question reads
+    several relations below it.
     """
-    joins: list[AskPairs] = []
-    filters: list[Filter] = []
+    levels: list[AskPairs | Filter] = []
     while (isinstance(node, AskPairs) and _plain(node)) or (isinstance(node, Filter) and _movable(node)):
-        if isinstance(node, AskPairs):
-            joins.append(node)
-            node = node.left
-        else:
-            filters.append(node)
-            node = node.input
-    if len(joins) < 2:
-        return None
-    return _taken_apart(node, tuple(reversed(joins)), tuple(filters))
+        if isinstance(node, AskPairs) and len(_joins(levels)) == MOST_JOINS:
+            break
+        levels.append(node)
+        node = node.left if isinstance(node, AskPairs) else node.input
+    return _taken_apart(levels)
 
 
-def reordered(chain: JoinChain, steps: Sequence[JoinStep], names: tuple[str, ...]) -> Node:
-    """The chain with its joins in the order of `steps`, its rows in the order as written."""
-    numbered = [_numbered(relation.node, number) for number, relation in enumerate(chain.relations)]
-    first = chain.anchors[steps[0].question]
-    relation = chain.relations[first]
-    node: Node = numbered[first]
-    joined = {first}
-    own = {**relation.names, _number(first): _number(first)}
-    for step in steps:
-        (new,) = {each for each, _ in chain.slots[step.question]} - joined
-        node = _joined(chain, step.question, node, own, numbered[new], new)
-        joined.add(new)
-        own = {name: name for name in columns(node)}
-    node = _sorted(node, tuple(map(_number, range(len(chain.relations)))))
-    for each in reversed(chain.filters):
-        node = replace(each, input=node)
-    return Project(node, names)
+def chains(node: Node) -> Iterator[JoinChain]:
+    """Chains of two joins or more in a plan, the longest ones only."""
+    chain = join_chain(node)
+    if chain is None or len(chain.joins) < 2:
+        for below in inputs(node):
+            yield from chains(below)
+        return
+    yield chain
+    for relation in chain.relations:
+        yield from chains(relation.node)
+
+
+def _joins(levels: Sequence[AskPairs | Filter]) -> list[AskPairs]:
+    return [level for level in levels if isinstance(level, AskPairs)]
 
 
 def _plain(node: AskPairs) -> bool:
-    same = all(name == after for name, after in node.left_names)
-    return node.how == "inner" and not node.keys and not node.where and node.anchor is not None and same
+    return node.how == "inner" and all(name == after for name, after in node.left_names)
 
 
 def _movable(node: Filter) -> bool:
@@ -88,77 +135,39 @@ def _movable(node: Filter) -> bool:
     return all(p.row_local and p.reads is not None and (not p.calls or p.test is not None) for p in node.predicates)
 
 
-def _taken_apart(base: Node, joins: tuple[AskPairs, ...], filters: tuple[Filter, ...]) -> JoinChain | None:
-    relations = [Relation(base, {name: name for name, _ in joins[0].left_names})]
-    owner = {name: (0, name) for name in relations[0].names}
-    slots: list[tuple[tuple[int, str], ...]] = []
-    anchors: list[int] = []
+def _taken_apart(levels: list[AskPairs | Filter]) -> JoinChain | None:
+    """The chain of these levels, topmost first, above the last join that asks about several relations below it."""
+    joins = _joins(levels)[::-1]
+    if not joins:
+        return None
+    relations = [Relation(joins[0].left, {name: name for name, _ in joins[0].left_names})]
+    owner: dict[str, Column] = {name: (0, name) for name in relations[0].names}
+    found: list[ChainJoin] = []
     for number, join in enumerate(joins, start=1):
-        found = tuple(owner[name] if side == "left" else (number, name) for side, name in join.slots)
-        left = {relation for relation, _ in found if relation != number}
-        if len(left) != 1 or all(relation != number for relation, _ in found):
+        slots = tuple(owner[name] if side == "left" else (number, name) for side, name in join.slots)
+        left = {relation for relation, _ in slots if relation != number}
+        if len(left) != 1:
+            return _taken_apart(levels[: levels.index(join)])
+        where = {name: (number, own) for own, name in join.where_names}
+        names = {own: name for own, name in (*join.where_names, *join.right_names)}
+        sides, reads = (left.pop(), number), _relations(join.where, {**owner, **where})
+        found.append(ChainJoin(join, slots, sides, reads, _keys(join, owner, number)))
+        relations.append(Relation(join.right, names))
+        owner |= {after: (number, own) for own, after in join.right_names}
+    top, lowest = levels.index(joins[-1]), levels.index(joins[0])
+    above, inside = ([f for f in part if isinstance(f, Filter)] for part in (levels[:top], levels[top:lowest]))
+    return JoinChain(tuple(relations), tuple(found), tuple(inside), tuple(above), owner)
+
+
+def _relations(where: tuple[Expression, ...], columns: Mapping[str, Column]) -> frozenset[int] | None:
+    reads = union(predicate.reads for predicate in where)
+    return None if reads is None or not reads <= columns.keys() else frozenset(columns[name][0] for name in reads)
+
+
+def _keys(join: AskPairs, owner: Mapping[str, Column], number: int) -> tuple[Key, ...] | None:
+    found = []
+    for left, right in join.keys:
+        if left.column is None or right.column is None or left.column not in owner:
             return None
-        slots.append(found)
-        anchors.append(left.pop() if join.anchor == "left" else number)
-        relations.append(Relation(join.right, dict(join.right_names)))
-        owner |= {after: (number, name) for name, after in join.right_names}
-    return JoinChain(tuple(relations), joins, tuple(slots), tuple(anchors), filters)
-
-
-def _joined(chain: JoinChain, join: int, left: Node, own: dict[str, str], right: Node, new: int) -> AskPairs:
-    """One join more; `own` are the left side's columns with their names behind the whole chain."""
-    anchor: Side = "right" if chain.anchors[join] == new else "left"
-    before = {after: name for name, after in own.items()}
-    slots: list[tuple[Side, str]] = []
-    for relation, name in chain.slots[join]:
-        after = chain.relations[relation].names[name]
-        slots.append(("right", name) if relation == new else ("left", before[after]))
-    right_names = (*chain.relations[new].names.items(), (_number(new), _number(new)))
-    return replace(
-        chain.joins[join],
-        left=left,
-        right=right,
-        slots=tuple(slots),
-        left_names=tuple(own.items()),
-        right_names=right_names,
-        where_names=right_names,
-        anchor=anchor,
-    )
-
-
-def _number(relation: int) -> str:
-    return f"{NUMBER}{relation}"
-
-
-def _numbered(node: Node, relation: int) -> Step:
-    """The relation with its rows numbered in their order."""
-    name, own = _number(relation), columns(node)
-
-    def apply(frame: Any) -> Any:
-        return frame.with_row_index(name)
-
-    text = f"number the rows of frame {relation + 1}"
-    return Step(
-        node,
-        "with_row_index",
-        text,
-        apply,
-        own,
-        (name, *own),
-        reads=frozenset(),
-        changes=frozenset({name}),
-        carries=True,
-    )
-
-
-def _sorted(node: Node, numbers: tuple[str, ...]) -> Step:
-    """Back in the order of the joins as written: by the first frame's rows, then the next one's."""
-    own = columns(node)
-
-    def apply(frame: Any) -> Any:
-        return frame.sort(numbers)
-
-    text = "put the rows into the order of the joins as written"
-    return Step(
-        node, "sort", text, apply, own, own, reads=frozenset(numbers), changes=frozenset(), carries=True, commutes=True
-    )
+        found.append(Key(owner[left.column], (number, right.column)))
+    return tuple(found)

@@ -13,10 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from quail_frames.cost.work import Work, asks, pair_join, prefill
-
-CUE_TOKENS = 4.0
-"""Tokens between a partner's text and its answer."""
+from quail_frames.cost.work import EVERYTHING, Reach, Work, asks, pair_join, prefill
 
 Price = Callable[[Work], float]
 """Seconds of some work."""
@@ -24,40 +21,82 @@ Price = Callable[[Work], float]
 
 @dataclass(frozen=True)
 class Text:
-    """What a question reads of a row: a column of a relation, with its mean tokens."""
+    """What a question reads of a row: a column of a relation, with its mean tokens and how many of them differ."""
 
     relation: int
     name: str
     tokens: float
+    distinct: float = math.inf
+
+
+@dataclass(frozen=True)
+class Form:
+    """A question's own tokens where one of its texts is the anchor.
+
+    `document` stand around the anchor's text, `frame` once behind it, `suffix` around every partner's text;
+    `head_rows` of the whole output head are read for an answer.
+    """
+
+    document: float = 0.0
+    frame: float = 0.0
+    suffix: float = 4.0
+    head_rows: float = 1.0
 
 
 @dataclass(frozen=True)
 class Question:
     """A TRUE/FALSE question about one text, or about a pair of texts of two relations.
 
-    `tokens` are its own, `share` the part of the rows or pairs that pass; `anchor` fixes which text is the anchor.
+    Parameters
+    ----------
+    forms
+        The question with each of its texts as the anchor.
+    share
+        The part of the rows or pairs that pass.
+    anchor
+        The text that is the anchor, where that is fixed.
+    candidates
+        The part of all pairs that keys and predicates leave to be asked.
+    needs
+        Further relations that keys and predicates read: they are joined before.
+    brings
+        The relation that it has to bring, where only one of its two may be joined later than the other.
     """
 
     name: str
     texts: tuple[Text, ...]
-    tokens: float
+    forms: tuple[Form, ...]
     share: float
     anchor: int | None = None
+    candidates: float = 1.0
+    needs: frozenset[int] = frozenset()
+    brings: int | None = None
 
 
 @dataclass(frozen=True)
 class Joins:
-    """Relations by their numbers of rows, the questions that join and filter them, and where they are priced."""
+    """Relations by their numbers of rows, the questions that join and filter them, and where they are priced.
+
+    `resident` texts are in memory row by row before the first join, because what stands below asks about them; they
+    take no part of the budget.
+    """
 
     rows: tuple[float, ...]
     questions: tuple[Question, ...]
     price: Price
     kv_budget: float = math.inf
     """KV tokens that may be resident."""
+    resident: frozenset[Text] = frozenset()
+    reach: Reach = EVERYTHING
 
     @cached_property
     def relations(self) -> frozenset[int]:
         return frozenset(range(len(self.rows)))
+
+    def anchored(self, anchors: Sequence[int | None]) -> Joins:
+        """The same with each question's anchor fixed, or left open where None is given."""
+        fixed = (replace(each, anchor=anchor) for each, anchor in zip(self.questions, anchors, strict=True))
+        return replace(self, questions=tuple(fixed))
 
 
 @dataclass(frozen=True)
@@ -86,17 +125,40 @@ class JoinPlan:
     seconds: float = 0.0
     kv_tokens: float = 0.0
 
+    @property
+    def order(self) -> tuple[int, ...]:
+        """Numbers of the questions in the order asked."""
+        return tuple(step.question for step in self.steps)
 
-def best_plan(joins: Joins) -> JoinPlan | None:
-    """The plan of least seconds that keeps the KV budget; None where the questions do not connect all relations."""
-    found: dict[State, list[JoinPlan]] = {State(): [JoinPlan()]}
+
+Known = dict[tuple[frozenset[int], int, int, bool], float]
+"""Seconds of a step by (questions asked before, its question, its anchor, whether the anchor is resident)."""
+
+
+def best_plan(joins: Joins, as_written: bool = False, known: Known | None = None) -> JoinPlan | None:
+    """The plan of least seconds that keeps the KV budget; None where the questions do not connect all relations.
+
+    Parameters
+    ----------
+    as_written
+        Only plans that ask the questions in the order in which they stand.
+    known
+        Seconds that were worked out for the same relations and questions, whatever anchors are fixed; it is added to.
+    """
+    known = {} if known is None else known
+    found: dict[State, list[JoinPlan]] = {State(resident=joins.resident): [JoinPlan()]}
     for _ in joins.questions:
         following: dict[State, list[JoinPlan]] = {}
         for state, plans in found.items():
             for step in steps_from(joins, state):
-                seconds, after = applied(joins, state, step)
+                if as_written and step.question != len(state.asked):
+                    continue
+                after = state_after(joins, state, step)
                 kept = resident_tokens(joins, after)
                 if kept <= joins.kv_budget:
+                    text = joins.questions[step.question].texts[step.anchor]
+                    key = (state.asked, step.question, step.anchor, text in state.resident)
+                    seconds = known[key] if key in known else known.setdefault(key, step_seconds(joins, state, step))
                     _add(following.setdefault(after, []), plans, step, seconds, kept)
         found = following
     complete = [plan for state, plans in found.items() if state.joined >= joins.relations for plan in plans]
@@ -116,22 +178,33 @@ def steps_from(joins: Joins, state: State) -> Iterator[Step]:
                     yield Step(number, anchor, True)
 
 
-def applied(joins: Joins, state: State, step: Step) -> tuple[float, State]:
-    """(seconds of a step, the state after it)."""
+def state_after(joins: Joins, state: State, step: Step) -> State:
+    """Where a plan stands behind a step."""
     question = joins.questions[step.question]
     text = question.texts[step.anchor]
-    anchors = alive(joins, state, text.relation)
+    joined = state.joined
+    if len(question.texts) > 1:
+        joined = joined.union(each.relation for each in question.texts)
+    resident = state.resident | {text} if step.retain else state.resident - {text}
+    return State(joined, state.asked | {step.question}, resident)
+
+
+def step_seconds(joins: Joins, state: State, step: Step) -> float:
+    """Seconds of a step: its anchors computed where they are not resident, and all their partners asked."""
+    question, reach = joins.questions[step.question], joins.reach
+    text, form = question.texts[step.anchor], question.forms[step.anchor]
+    anchors = alive(joins, state, text)
     there = text in state.resident
+    document = form.document + text.tokens
     if len(question.texts) == 1:
-        work = prefill(0.0 if there else text.tokens) + asks(text.tokens, question.tokens)
-        joined = state.joined
+        work = prefill(0.0 if there else document, 0, reach)
+        work += asks(document, form.frame + form.suffix, 1, "unified", form.head_rows, reach)
     else:
         other = question.texts[1 - step.anchor]
         partners = pairs_of(joins, state, question) / max(anchors, 1e-9)
-        work = pair_join(text.tokens, partners, other.tokens + CUE_TOKENS, question.tokens, there)
-        joined = state.joined | {text.relation, other.relation}
-    resident = state.resident | {text} if step.retain else state.resident - {text}
-    return joins.price(work * anchors), State(joined, state.asked | {step.question}, resident)
+        suffix = form.suffix + other.tokens
+        work = pair_join(document, partners, suffix, form.frame, there, "tree", form.head_rows, reach)
+    return joins.price(work * anchors)
 
 
 def rows_of(joins: Joins, state: State) -> float:
@@ -140,39 +213,53 @@ def rows_of(joins: Joins, state: State) -> float:
         return 1.0
     own = math.prod(joins.rows[number] for number in state.joined)
     asked = [joins.questions[number] for number in state.asked]
-    inside = [q.share for q in asked if all(text.relation in state.joined for text in q.texts)]
+    inside = [q.share * q.candidates for q in asked if all(text.relation in state.joined for text in q.texts)]
     return own * math.prod(inside)
 
 
-def alive(joins: Joins, state: State, relation: int) -> float:
-    """Expected distinct rows of a relation that are still there, `n` of which `r` rows were drawn: `n (1 - e^(-r/n))`.
+def alive(joins: Joins, state: State, text: Text) -> float:
+    """Expected distinct texts that are still there, `n` of which `r` rows were drawn: `n (1 - e^(-r/n))`.
 
     A relation not joined yet has the rows that its own questions left.
     """
     single = [
-        q.share for n in state.asked if len((q := joins.questions[n]).texts) == 1 and q.texts[0].relation == relation
+        q.share
+        for n in state.asked
+        if len((q := joins.questions[n]).texts) == 1 and q.texts[0].relation == text.relation
     ]
-    rows = joins.rows[relation] * math.prod(single)
-    if relation not in state.joined or rows <= 0:
-        return rows
-    return rows * -math.expm1(-rows_of(joins, state) / rows)
+    different = min(text.distinct, joins.rows[text.relation] * math.prod(single))
+    if text.relation not in state.joined or different <= 0:
+        return different
+    return drawn(different, rows_of(joins, state))
+
+
+def drawn(different: float, rows: float) -> float:
+    """Expected different ones of `different` in `rows` draws."""
+    return different * -math.expm1(-rows / different) if different > 0 else 0.0
 
 
 def pairs_of(joins: Joins, state: State, question: Question) -> float:
     """Expected distinct pairs that a question about two relations is asked of."""
-    sides = [text.relation for text in question.texts]
-    every = math.prod(alive(joins, state, relation) for relation in sides)
-    return min(every, rows_of(joins, state)) if state.joined.issuperset(sides) else every
+    every = math.prod(alive(joins, state, text) for text in question.texts) * question.candidates
+    both = state.joined.issuperset(text.relation for text in question.texts)
+    return min(every, rows_of(joins, state)) if both else every
 
 
 def resident_tokens(joins: Joins, state: State) -> float:
-    """KV tokens of the texts that stay resident."""
-    return sum(alive(joins, state, text.relation) * text.tokens for text in state.resident)
+    """KV tokens of the texts that steps keep resident."""
+    return sum(alive(joins, state, text) * text.tokens for text in state.resident - joins.resident)
 
 
 def _reachable(question: Question, state: State) -> bool:
+    """Whether what the question reads is joined, but for the relation that it brings."""
     sides = {text.relation for text in question.texts}
-    return len(sides) == 1 or not state.joined or bool(sides & state.joined)
+    if len(sides) == 1:
+        return True
+    if not state.joined >= question.needs:
+        return False
+    if question.brings is not None and question.brings in state.joined:
+        return False
+    return not state.joined or bool(sides & state.joined)
 
 
 def _add(kept: list[JoinPlan], plans: Sequence[JoinPlan], step: Step, seconds: float, tokens: float) -> None:

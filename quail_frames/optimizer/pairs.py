@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from quail_frames.cost.choices import Alternative, Choice
 from quail_frames.cost.work import Work, pair_join
 from quail_frames.optimizer.prices import CallFigures, Prices
 from quail_frames.optimizer.selectivity import pair_share
 from quail_frames.optimizer.tables import Table, candidate_pairs, distinct_among, table_of
-from quail_frames.plan.logical import AskPairs, Filter, Node, Project, Side, WithColumns, expressions, names_of, rewrite
+from quail_frames.plan.logical import AskPairs, Filter, Node, Project, Side, WithColumns, expressions, names_of
 
 RIGHT_PAYS = 0.8
 """A right anchor holds the rows up until the last pair is known: it has to cost less than this share of a left one."""
@@ -63,7 +63,7 @@ def anchor_choice(node: AskPairs, prices: Prices) -> Choice:
     priced = []
     for side, below in (("left", node.left), ("right", node.right)):
         anchor: Side = "left" if side == "left" else "right"
-        found = pairs_price(node, anchor, left, right, prices, _asked_about(below, set(node.inputs_of(anchor))))
+        found = pairs_price(node, anchor, left, right, prices, asked_below(below, set(node.inputs_of(anchor))))
         priced.append(Alternative(f"{side} row", found.work, prices.target.price(found.work)))
     return _chosen(node, priced[0], priced[1])
 
@@ -80,21 +80,6 @@ def _chosen(node: AskPairs, left: Alternative, right: Alternative) -> Choice:
     return Choice(
         "anchor", _cheapest(left, right), FORMULA, "left row", because if right.seconds < left.seconds else ""
     )
-
-
-def choose_anchors(plan: Node, prices: Prices) -> Node:
-    """The plan as written with the anchor of every AI join chosen, where the user left it open.
-
-    The anchor is part of the prompt, so the choice looks only at what the user wrote below the join: no later step,
-    and no rewriting of the plan, can change an answer.
-    """
-
-    def chosen(node: Node) -> Node:
-        if not isinstance(node, AskPairs) or node.anchor is not None:
-            return node
-        return replace(node, anchor="left" if anchor_choice(node, prices).chosen == "left row" else "right")
-
-    return rewrite(plan, chosen)
 
 
 def _cheapest(left: Alternative, right: Alternative) -> tuple[Alternative, Alternative]:
@@ -114,8 +99,8 @@ def _asked_partners(node: AskPairs, anchor: Side, partners: float) -> float:
     return min(partners, (1 - (1 - share) ** partners) / share)
 
 
-def _asked_about(node: Node, names: set[str]) -> bool:
-    """Whether a filter just below asks about these very columns."""
+def asked_below(node: Node, names: set[str]) -> bool:
+    """Whether a filter or another AI join just below leaves these very columns' texts in memory."""
     while isinstance(node, Project | Filter | WithColumns):
         calls = [use for e in expressions(node) for use in e.calls] if isinstance(node, Filter) else []
         if any({text.column for text in use.inputs} == names for use in calls):
@@ -123,4 +108,4 @@ def _asked_about(node: Node, names: set[str]) -> bool:
         if isinstance(node, WithColumns) and names & set(names_of(node.expressions)):
             return False
         node = node.input
-    return False
+    return isinstance(node, AskPairs) and node.how in ("semi", "anti") and set(node.inputs_of("left")) == names

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
+from quail_frames.optimizer.join_order import drawn
 from quail_frames.optimizer.prices import Prices
 from quail_frames.optimizer.selectivity import pair_share, passing_share
 from quail_frames.optimizer.statistics import ColumnFigures
@@ -52,8 +53,10 @@ def table_of(node: Node, prices: Prices) -> Table:
         return Table(found.rows, found.columns)
     if isinstance(node, Join | AskPairs):
         left, right = table_of(node.left, prices), table_of(node.right, prices)
-        columns = {**_named(left, node.left_names), **_named(right, node.right_names)}
-        return Table(_joined_rows(node, left, right, prices), columns)
+        rows = _joined_rows(node, left, right, prices)
+        sides = (left, node.left_names), (right, node.right_names)
+        columns = {name: own for side, names in sides for name, own in _repeated(side, names, rows, node).items()}
+        return Table(rows, columns)
     return _of_one(node, table_of(node.input, prices), prices)
 
 
@@ -113,13 +116,13 @@ def candidate_pairs(node: AskPairs, left: Table, right: Table, prices: Prices) -
     """Expected pairs that keys and `where` leave to be asked."""
     pairs = left.rows * right.rows
     for own, other in node.keys:
-        pairs /= max(_distinct_keys(own, left), _distinct_keys(other, right), 1.0)
+        pairs /= max(distinct_keys(left, own.column), distinct_keys(right, other.column), 1.0)
     return pairs * prod(prices.statistics.share(predicate) for predicate in node.where)
 
 
-def _distinct_keys(key: Expression, table: Table) -> float:
-    """Different values of a key; without figures it is taken for a key of its table."""
-    figures = table.columns.get(key.column) if key.column is not None else None
+def distinct_keys(table: Table, column: str | None) -> float:
+    """Different values of a key; without figures, or computed, it is taken for a key of its table."""
+    figures = table.columns.get(column) if column is not None else None
     return table.rows if figures is None or figures.distinct is None else min(figures.distinct, table.rows)
 
 
@@ -138,8 +141,21 @@ def _joined_rows(node: Join | AskPairs, left: Table, right: Table, prices: Price
     return {"left": left.rows, "right": right.rows}.get(node.how, max(left.rows, right.rows))
 
 
-def _named(table: Table, names: tuple[tuple[str, str], ...]) -> dict[str, ColumnFigures]:
-    return {after: table.columns[name] for name, after in names if name in table.columns}
+def _repeated(
+    side: Table, names: tuple[tuple[str, str], ...], rows: float, node: Join | AskPairs
+) -> dict[str, ColumnFigures]:
+    """Figures of a side's columns behind the join, which repeats rows and may have lost some."""
+    found = {}
+    for name, after in names:
+        if name in side.columns:
+            own = side.columns[name]
+            different = side.rows if own.distinct is None else min(own.distinct, side.rows)
+            if isinstance(node, AskPairs) and node.how == "inner":
+                own = replace(own, distinct=drawn(different, rows))
+            elif rows > side.rows:
+                own = replace(own, distinct=different)
+            found[after] = own
+    return found
 
 
 def _made(expression: Expression, below: Table, prices: Prices) -> ColumnFigures:

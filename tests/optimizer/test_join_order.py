@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from quail_frames.cost.devices import DEVICES
 from quail_frames.cost.shapes import shape
 from quail_frames.cost.work import Work
 from quail_frames.optimizer.join_order import (
+    Form,
     JoinPlan,
     Joins,
     Question,
@@ -21,12 +23,14 @@ from quail_frames.optimizer.join_order import (
     Step,
     Text,
     alive,
-    applied,
     best_plan,
     resident_tokens,
     rows_of,
+    state_after,
+    step_seconds,
     steps_from,
 )
+from quail_frames.optimizer.join_plans import planned_joins
 
 TARGET = Target.of(shape("qwen3-4b-fp8"), DEVICES["h100-sxm"])
 
@@ -41,7 +45,7 @@ def tokens(work: Work) -> float:
 
 def pair(a: int, b: int, share: float = 0.1, lengths: tuple[float, float] = (100, 20), **options: int) -> Question:
     texts = (Text(a, "t", lengths[0]), Text(b, "t", lengths[1]))
-    return Question(f"{a}-{b}", texts, 30, share, **options)
+    return Question(f"{a}-{b}", texts, (Form(frame=30),) * 2, share, **options)
 
 
 @st.composite
@@ -56,7 +60,7 @@ def problems(draw: st.DrawFn) -> Joins:
     edges += draw(st.lists(more, max_size=5 - len(edges)).filter(lambda found: len(found) < 3))
     lengths = st.sampled_from([8.0, 50.0])
     questions = tuple(
-        Question(f"{n}", tuple(texts[r] for r in dict.fromkeys(edge)), draw(lengths), draw(shares))
+        Question(f"{n}", tuple(texts[r] for r in dict.fromkeys(edge)), (Form(frame=draw(lengths)),) * 2, draw(shares))
         for n, edge in enumerate(edges)
     )
     budget = draw(st.sampled_from([0.0, 2_000.0, math.inf]))
@@ -70,7 +74,7 @@ def every_plan(joins: Joins, state: State, so_far: JoinPlan) -> Iterator[JoinPla
             yield so_far
         return
     for step in steps_from(joins, state):
-        cost, after = applied(joins, state, step)
+        cost, after = step_seconds(joins, state, step), state_after(joins, state, step)
         kept = resident_tokens(joins, after)
         if kept <= joins.kv_budget:
             plan = JoinPlan((*so_far.steps, step), so_far.seconds + cost, max(so_far.kv_tokens, kept))
@@ -89,11 +93,31 @@ def test_the_chosen_plan_costs_the_least_of_all_plans(joins: Joins) -> None:
         assert found.kv_tokens <= joins.kv_budget
 
 
+@given(problems())
+@settings(max_examples=15, deadline=None)
+def test_a_plan_whose_rows_wait_is_taken_only_where_it_saves_a_fifth(joins: Joins) -> None:
+    joins = replace(joins, kv_budget=math.inf)
+    plans = list(every_plan(joins, State(), JoinPlan()))
+    if not plans or any(len(question.texts) == 1 for question in joins.questions):
+        return
+    as_written = tuple(range(len(joins.questions)))
+    streaming = [p.seconds for p in plans if p.order == as_written and all(step.anchor == 0 for step in p.steps)]
+    if not streaming:
+        return
+    found, least = planned_joins(joins, movable=True), min(plan.seconds for plan in plans)
+    worth_it = least < 0.8 * min(streaming)
+    assert math.isclose(found.taken.seconds, least if worth_it else min(streaming), rel_tol=1e-9)
+    fixed = planned_joins(joins, movable=False)
+    assert fixed.taken.order == as_written and fixed.taken.seconds >= found.cheapest.seconds * (1 - 1e-9)
+    anchored = planned_joins(joins.anchored([0 if found.anchor(n) == "left" else 1 for n in as_written]), movable=True)
+    assert anchored.taken.order == found.taken.order, "the order is the one that the anchors were chosen with"
+
+
 def _cost(joins: Joins, steps: tuple[Step, ...]) -> float:
     total, state = 0.0, State()
     for step in steps:
-        cost, state = applied(joins, state, step)
-        total += cost
+        total += step_seconds(joins, state, step)
+        state = state_after(joins, state, step)
     return total
 
 
@@ -123,11 +147,13 @@ def test_relations_that_no_question_connects_have_no_plan() -> None:
 
 
 def test_rows_and_distinct_rows_follow_the_questions() -> None:
-    joins = Joins((100.0, 10.0), (pair(0, 1, 0.01), Question("single", (Text(0, "t", 9),), 5, 0.5)), tokens)
-    assert alive(joins, State(), 0) == 100 and alive(joins, State(asked=frozenset({1})), 0) == 50
+    single = Question("single", (Text(0, "t", 9),), (Form(frame=5),), 0.5)
+    joins = Joins((100.0, 10.0), (pair(0, 1, 0.01), single), tokens)
+    own, other = joins.questions[0].texts
+    assert alive(joins, State(), own) == 100 and alive(joins, State(asked=frozenset({1})), own) == 50
     joined = State(frozenset({0, 1}), frozenset({0, 1}))
     assert math.isclose(rows_of(joins, joined), 5.0)
-    assert 4 < alive(joins, joined, 0) < 5 and 3 < alive(joins, joined, 1) < 5
+    assert 4 < alive(joins, joined, own) < 5 and 3 < alive(joins, joined, other) < 5
 
 
 def test_four_joins_are_planned_within_the_time_of_a_glance() -> None:

@@ -44,7 +44,8 @@ def _cut_early(node: AskPairs) -> Node:
     """The join with predicates of its `where` that read one side applied to that side before."""
     own = {name for name, after in node.where_names if name == after}
     right = tuple(p for p in node.where if p.reads and p.reads <= own)
-    left_names = {name for name, _ in node.left_names} if node.how in ("inner", "semi") else frozenset()
+    same = frozenset(name for name, after in node.left_names if name == after)
+    left_names = same if node.how in ("inner", "semi") else frozenset()
     left = tuple(p for p in node.where if p.reads and p.reads <= left_names)
     where = tuple(p for p in node.where if p not in left and p not in right)
     return replace(node, left=_filtered(node.left, left), right=_filtered(node.right, right), where=where)
