@@ -150,7 +150,7 @@ def against_expanded_weights(recorded: Recorded) -> tuple[bool, str]:
     """The same batches by the CPU's torch decoder in float32 with expanded weights."""
     files = _files(recorded.setting)
     weights = assemble(files.config, files.source, torch.device("cpu"), torch.float32)
-    return _compared(recorded, TorchModel(Decoder(files.config, weights), fuse="never"), EXPANDED)
+    return _compared(recorded, TorchModel(Decoder(files.config, weights)), EXPANDED)
 
 
 def _compared(recorded: Recorded, model: DeviceModel | TorchModel, most: float) -> tuple[bool, str]:

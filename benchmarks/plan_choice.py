@@ -89,8 +89,8 @@ def run(options: Namespace) -> list[Result]:
     found = shape(f"{options.model}-fp32" if options.dtype == "float32" else options.model)
     target = Target.of(found, local_device(found, fresh=True))
     with (
-        Engine(options.model, attention="tree", dtype=options.dtype, fuse="never") as engine,
-        Engine(options.model, attention="unified", dtype=options.dtype, fuse="never") as unified,
+        Engine(options.model, attention="tree", dtype=options.dtype) as engine,
+        Engine(options.model, attention="unified", dtype=options.dtype) as unified,
     ):
         bench = Bench(engine, unified, target, options.scale)
         return [measure(case, target, options.threads, options.repeats) for case in cases(bench)]

@@ -14,7 +14,6 @@ from functools import partial
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear
 
 from benchmarks import data
 from benchmarks.common import Machine, model_options, show, write
@@ -75,16 +74,27 @@ class Recorder:
         return shapes
 
 
-@torch.inference_mode()
 def products(decoder: Decoder, shapes: Sequence[BatchShape], inputs: Mapping[int, Tensor]) -> None:
     """Every layer's matrix products of these batches; the last layer's only for the rows that are read."""
-    layers = decoder.weights.layers
+    decoder.lanes.call(partial(_products, decoder, shapes, inputs))
+
+
+@torch.inference_mode()
+def _products(decoder: Decoder, shapes: Sequence[BatchShape], inputs: Mapping[int, Tensor]) -> None:
+    layers, product, lanes = decoder.weights.layers, decoder.shape.product, decoder.lanes
+
+    def run(weights: Sequence[Tensor], own: slice) -> None:
+        for weight in weights:
+            product(inputs[weight.shape[1]][own], weight)
+
     for shape in shapes:
         for number, layer in enumerate(layers):
-            rows = shape.reads if number + 1 == len(layers) else shape.tokens
-            linear(inputs[layer.qkv.shape[1]][: shape.tokens], layer.qkv)
-            for weight in (layer.output, layer.gate_up, layer.down):
-                linear(inputs[weight.shape[1]][:rows], weight)
+            others = (layer.output, layer.gate_up, layer.down)
+            if number + 1 < len(layers):
+                lanes.run([partial(run, (layer.qkv, *others), own) for own in lanes.spans(shape.tokens)])
+            else:
+                lanes.run([partial(run, (layer.qkv,), own) for own in lanes.spans(shape.tokens)])
+                lanes.run([partial(run, others, own) for own in lanes.spans(shape.reads)])
 
 
 def random_inputs(decoder: Decoder, shapes: Sequence[BatchShape]) -> dict[int, Tensor]:

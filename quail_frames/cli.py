@@ -94,6 +94,19 @@ def processor() -> Iterator[tuple[str, str]]:
 
     yield "processor", f"{platform.machine()}, torch kernels for {torch.backends.cpu.get_cpu_capability()}"
     yield "threads", f"{torch.get_num_threads()} of {os.cpu_count()} cores"
+    yield from matrix_products()
+
+
+def matrix_products() -> Iterator[tuple[str, str]]:
+    """GFLOP/s of one core in float32 by each library that can multiply matrices here, and the one that is taken."""
+    import torch
+
+    from quail_frames.runtime.lanes import Lanes
+    from quail_frames.runtime.models.products import fastest, speeds
+
+    found = Lanes(1).call(lambda: speeds(torch.float32))
+    rates = ", ".join(f"{library} {speed:.0f}" for library, speed in found.items())
+    yield "matrix products", f"{fastest(found)} (GFLOP/s of a core in float32: {rates})"
 
 
 def devices() -> Iterator[tuple[str, str]]:

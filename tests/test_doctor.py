@@ -38,3 +38,7 @@ def test_it_says_what_a_pin_does(fresh_choices: pytest.MonkeyPatch) -> None:
     found = doctor()
     assert "pinned by QUAIL_FRAMES_KERNELS=restricted_head=triton" in found
     assert "restricted_head is pinned to 'triton', which cannot run on cpu: no CUDA device" in found
+
+
+def test_it_names_who_multiplies_matrices() -> None:
+    assert re.search(r"matrix products +\w+ \(GFLOP/s of a core in float32: torch \d+, numpy \d+", doctor())

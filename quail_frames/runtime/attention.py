@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,6 +29,7 @@ from quail_frames.runtime.attention_plan import (
 )
 from quail_frames.runtime.batch import Batch
 from quail_frames.runtime.kv.pages import PAGE
+from quail_frames.runtime.lanes import Alone, Lanes
 
 
 class KvArena:
@@ -68,16 +72,23 @@ class TreePlan:
 class TreeAttention:
     """`Attend` of a batch: writes kept K and V into the arena, then reads prefixes from it.
 
-    `windows` says how many tokens back each layer sees (None: all); empty: no layer has a window.
+    `windows` says how many tokens back each layer sees (None: all); empty: no layer has a window. Heads of an ask of
+    `long` tokens that stands alone in its bucket are shared out among the lanes.
     """
 
-    def __init__(self, batch: Batch, arena: KvArena, windows: Sequence[int | None] = ()) -> None:
+    long = 128
+
+    def __init__(
+        self, batch: Batch, arena: KvArena, windows: Sequence[int | None] = (), lanes: Lanes | Alone | None = None
+    ) -> None:
         self._writer = KvWriter(batch, arena)
+        self._lanes = lanes or Alone()
         self._windows = [effective_window(batch, window) for window in windows] or [None] * len(arena.k)
-        dtype = arena.k.dtype
+        dtype, threads = arena.k.dtype, self._lanes.threads
         self._plans = {
             window: TreePlan(
-                tuple(inside_buckets(batch.segments, dtype, window)), tuple(prefix_buckets(batch, dtype, window))
+                tuple(inside_buckets(batch.segments, dtype, window, threads)),
+                tuple(prefix_buckets(batch, dtype, window, threads)),
             )
             for window in set(self._windows)
         }
@@ -88,22 +99,46 @@ class TreeAttention:
         plan = self._plans[self._windows[layer]]
         out = q.new_empty(q.shape)
         weight = torch.empty(q.shape[:2], dtype=torch.float32) if plan.prefixes else None
+        tasks = []
         for inside in plan.inside:
-            _attend_inside(inside, q, k, v, out, weight)
-        for prefix in plan.prefixes:
-            assert weight is not None
-            _merge_prefix(prefix, q, keys, values, out, weight)
+            alone = inside.rows.shape[0] == 1 and inside.rows.shape[1] >= self.long
+            for heads in head_parts(q.shape[1], k.shape[1], self._lanes.threads if alone else 1):
+                tasks.append(partial(_attend_inside, inside, heads, q, k, v, out, weight))
+        self._lanes.run(tasks)
+        if weight is not None:
+            self._lanes.run([partial(_merge_prefix, each, q, keys, values, out, weight) for each in plan.prefixes])
         return out
 
 
-def _attend_inside(bucket: InsideBucket, q: Tensor, k: Tensor, v: Tensor, out: Tensor, weight: Tensor | None) -> None:
-    """Fill `out` (and the log-sum-exp `weight`) at the bucket's rows."""
+class Heads(NamedTuple):
+    """Some query heads, and the KV head of each; both slices where their groups are whole."""
+
+    query: slice
+    kv: slice | Tensor
+
+
+def head_parts(heads: int, kv_heads: int, parts: int) -> list[Heads]:
+    """The heads in so many parts of like size."""
+    if parts == 1:
+        return [Heads(slice(None), slice(None))]
+    bounds = [heads * part // parts for part in range(parts + 1)]
+    of_kv = torch.arange(kv_heads).repeat_interleave(heads // kv_heads)
+    spans = [slice(start, stop) for start, stop in pairwise(bounds) if start < stop]
+    return [Heads(own, of_kv[own]) for own in spans]
+
+
+def _attend_inside(
+    bucket: InsideBucket, heads: Heads, q: Tensor, k: Tensor, v: Tensor, out: Tensor, weight: Tensor | None
+) -> None:
+    """Fill `out` (and the log-sum-exp `weight`) at the bucket's rows, for some heads."""
     rows = bucket.rows
-    parts = (rows.take(x).transpose(1, 2) for x in (q, k, v))
+    own = (q[:, heads.query], k, v)
+    query, key, value = (rows.take(x) for x in own)
+    parts = (x.transpose(1, 2) for x in (query, key[:, :, heads.kv], value[:, :, heads.kv]))
     attended, lse = flash(*parts, causal=bucket.mask is None, mask=bucket.mask)
-    out[rows.targets] = rows.trim(attended.transpose(1, 2))
+    out[rows.targets, heads.query] = rows.trim(attended.transpose(1, 2))
     if weight is not None:
-        weight[rows.targets] = rows.trim(lse.transpose(1, 2))
+        weight[rows.targets, heads.query] = rows.trim(lse.transpose(1, 2))
 
 
 def _merge_prefix(bucket: PrefixBucket, q: Tensor, keys: Tensor, values: Tensor, out: Tensor, weight: Tensor) -> None:

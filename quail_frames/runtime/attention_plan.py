@@ -5,7 +5,7 @@ Rows that lie one after another are taken by a slice, which copies nothing, inst
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -102,21 +102,21 @@ class PrefixBucket:
 
 
 def inside_buckets(
-    segments: Sequence[Segments], dtype: torch.dtype, window: int | None = None
+    segments: Sequence[Segments], dtype: torch.dtype, window: int | None = None, lanes: int = 1
 ) -> Iterator[InsideBucket]:
-    """Buckets that hold every ask of the segments once."""
+    """Buckets that hold every ask of the segments once; for several lanes each in parts."""
     plain = [part for part in segments if part.tree is None]
     if plain:
         starts = np.concatenate([part.starts for part in plain])
         lengths = np.concatenate([part.lengths for part in plain])
-        for chosen in buckets(lengths):
+        for chosen in shared_out(buckets(lengths), lanes):
             hides = window is not None and int(lengths[chosen].max()) > window
             visible = visible_inside(lengths[chosen], None, window)[:, None] if hides else None
             mask = None if visible is None else additive(visible, dtype)
             yield InsideBucket(padded_runs(starts[chosen], lengths[chosen]), mask)
     for part in segments:
         if part.tree is not None:
-            for chosen in buckets(part.lengths):
+            for chosen in shared_out(buckets(part.lengths), lanes):
                 visible = visible_inside(part.lengths[chosen], part.tree, window)
                 rows = padded_runs(part.starts[chosen], part.lengths[chosen])
                 yield InsideBucket(rows, additive(visible[:, None], dtype))
@@ -140,23 +140,25 @@ def visible_inside(lengths: Int64, tree: TokenTree | None, window: int | None = 
     return visible
 
 
-def prefix_buckets(batch: Batch, dtype: torch.dtype, window: int | None = None) -> Iterator[PrefixBucket]:
-    """Buckets that hold every unit of the batch once."""
+def prefix_buckets(
+    batch: Batch, dtype: torch.dtype, window: int | None = None, lanes: int = 1
+) -> Iterator[PrefixBucket]:
+    """Buckets that hold every unit of the batch once; for several lanes each in parts, a single unit's rows too."""
     if not len(batch.unit_lengths):
         return
     order, starts, counts = _rows_by_unit(batch)
     for alike in buckets(batch.unit_lengths):
-        for inner in buckets(counts[alike]):
-            units = alike[inner]
-            columns = np.arange(int(counts[units].max()))
-            valid = columns < counts[units][:, None]
-            rows = order[np.where(valid, starts[units][:, None] + columns, 0)]
+        for units in shared_out((alike[inner] for inner in buckets(counts[alike])), lanes):
             slots, there = prefix_slots(batch, units)
-            visible = there[:, None, None, None, :]
-            if window is not None:
-                visible = visible & in_window(batch, rows, slots.shape[1], window)[:, None, :, None, :]
-            mask = None if visible.all() else hidden(visible, dtype)
-            yield PrefixBucket(padded(rows, valid), padded(slots, there), mask)
+            every = [np.arange(int(counts[units].max()))]
+            for columns in shared_out(every, lanes if len(units) == 1 else 1):
+                valid = columns < counts[units][:, None]
+                rows = order[np.where(valid, starts[units][:, None] + columns, 0)]
+                visible = there[:, None, None, None, :]
+                if window is not None:
+                    visible = visible & in_window(batch, rows, slots.shape[1], window)[:, None, :, None, :]
+                mask = None if visible.all() else hidden(visible, dtype)
+                yield PrefixBucket(padded(rows, valid), padded(slots, there), mask)
 
 
 def in_window(batch: Batch, rows: Int64, length: int, window: int) -> npt.NDArray[np.bool_]:
@@ -200,6 +202,16 @@ def hidden(visible: npt.NDArray[np.bool_], dtype: torch.dtype) -> Tensor:
     """As `additive`, with the lowest number for -inf: a row that sees nothing gives numbers, which weigh nothing."""
     mask = torch.zeros(visible.shape, dtype=dtype)
     return mask.masked_fill_(torch.from_numpy(~visible), torch.finfo(dtype).min)
+
+
+def shared_out(groups: Iterable[Int64], lanes: int) -> Iterator[Int64]:
+    """The groups, each cut into as many parts as there are lanes, or as it has members.
+
+    >>> [part.tolist() for part in shared_out([np.arange(3), np.arange(1)], 2)]
+    [[0, 1], [2], [0]]
+    """
+    for group in groups:
+        yield from np.array_split(group, min(lanes, len(group)))
 
 
 def buckets(lengths: Int64) -> Iterator[Int64]:

@@ -23,7 +23,7 @@ from quail_frames.runtime.loading import OpenedModel, open_model
 from quail_frames.runtime.operators.candidates import AnchorBatch
 from quail_frames.runtime.operators.chain import ChainOperator
 from quail_frames.runtime.operators.pairs import PairOperator
-from quail_frames.runtime.options import DEFAULT_MODEL, AttentionPath, Dtype, Fuse, check_options
+from quail_frames.runtime.options import DEFAULT_MODEL, AttentionPath, Dtype, Products, check_options
 from quail_frames.runtime.report import RunReport
 from quail_frames.runtime.resolve import resolve_call
 from quail_frames.runtime.scheduler import Scheduler
@@ -59,10 +59,10 @@ class Engine:
     attention
         `"tree"` reads a shared context once for all its asks, `"unified"` once for each;
         `"auto"` is `"tree"`.
-    fuse
-        Whether the elementwise parts of a layer are compiled on a CPU: `"always"` from the
-        first batch, `"auto"` once enough tokens have passed to repay the compiler's seconds
-        (60,000 of the default model), `"never"`. Without a C++ compiler nothing changes.
+    products
+        Who multiplies matrices on a CPU: `"torch"`, `"numpy"` (float32 only), `"onednn"`;
+        `"auto"` measures them for a quarter of a second, once in a process, and takes the
+        fastest. Which one it is changes the last digits of a score: name one to pin them.
     **options
         Options of the other backends: `quail_frames.runtime.backends.options.BackendOptions`.
 
@@ -89,7 +89,7 @@ class Engine:
         token_budget: int | None = None,
         max_length: int | None = None,
         attention: AttentionPath = "auto",
-        fuse: Fuse = "auto",
+        products: Products = "auto",
         **options: Unpack[BackendOptions],
     ) -> None:
         opened = model if isinstance(model, OpenedModel) else None
@@ -101,10 +101,10 @@ class Engine:
             token_budget=token_budget,
             max_length=max_length,
             attention=attention,
-            fuse=fuse,
+            products=products,
         )
         if opened is None:
-            native = NativeOptions(device, dtype, kv_budget, token_budget, max_length, attention, fuse)
+            native = NativeOptions(device, dtype, kv_budget, token_budget, max_length, attention, products)
             opened = self._opened(self.model_name, backend, native, options)
         self.device = device if backend == "native" and self.model_name != "oracle" else "null"
         self.attention = "unified" if attention == "unified" else "tree"
@@ -133,7 +133,7 @@ class Engine:
     @staticmethod
     def _opened(model: str, backend: Backend, native: NativeOptions, options: BackendOptions) -> OpenedModel:
         if backend == "native" and not options:
-            chosen: Any = {name: getattr(native, name) for name in ("device", "dtype", "attention", "fuse")}
+            chosen: Any = {name: getattr(native, name) for name in ("device", "dtype", "attention", "products")}
             return open_model(model, **chosen)
         return open_backend(backend, model, native, options)
 

@@ -13,7 +13,7 @@ from quail_frames.cost.shapes import SHAPES, ModelShape, shape
 from quail_frames.cost.work import prefill
 from quail_frames.runtime.compiled import DecisionFormat, ModelTraits, Tokenizer
 from quail_frames.runtime.kv.pages import PAGE
-from quail_frames.runtime.options import AttentionPath, Dtype, Fuse
+from quail_frames.runtime.options import AttentionPath, Dtype, Products
 from quail_frames.runtime.oracle import NullModel, OracleModel
 from quail_frames.runtime.scheduler import Model
 from quail_frames.runtime.simulated import SimulatedModel
@@ -45,7 +45,7 @@ class OpenedModel:
 
 
 def open_model(
-    name: str, *, device: str, dtype: Dtype, attention: AttentionPath = "auto", fuse: Fuse = "auto"
+    name: str, *, device: str, dtype: Dtype, attention: AttentionPath = "auto", products: Products = "auto"
 ) -> OpenedModel:
     """The model of this name on this device."""
     if device.startswith("simulated:"):
@@ -58,7 +58,7 @@ def open_model(
         return open_device_model(name, device=device, dtype=dtype, attention=attention)
     from quail_frames.runtime.torch_model import open_torch_model
 
-    return open_torch_model(name, device=device, dtype=dtype, attention=attention, fuse=fuse)
+    return open_torch_model(name, device=device, dtype=dtype, attention=attention, products=products)
 
 
 def _open_simulated(name: str, device_name: str) -> OpenedModel:

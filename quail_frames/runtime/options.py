@@ -12,7 +12,9 @@ from quail_frames.errors import ModelError
 DEFAULT_MODEL = "smollm2-135m-decide"
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 AttentionPath = Literal["auto", "tree", "unified"]
-Fuse = Literal["auto", "always", "never"]
+Library = Literal["torch", "numpy", "onednn"]
+"""Who multiplies matrices on a CPU."""
+Products = Literal["auto", "torch", "numpy", "onednn"]
 
 
 def check_options(
@@ -24,7 +26,7 @@ def check_options(
     token_budget: Any = None,
     max_length: Any = None,
     attention: Any = "auto",
-    fuse: Any = "auto",
+    products: Any = "auto",
 ) -> str:
     """The model's name as a str, where everything is of a usable kind.
 
@@ -47,7 +49,7 @@ def check_options(
         raise ModelError(f"device={device!r} is no device: give a str such as 'cpu'")
     _check_choice("dtype", dtype, get_args(Dtype))
     _check_choice("attention", attention, get_args(AttentionPath))
-    _check_choice("fuse", fuse, get_args(Fuse))
+    _check_choice("products", products, get_args(Products))
     _check_count("kv_budget", kv_budget, 0, "bytes of KV memory, such as 64 << 20")
     _check_count("token_budget", token_budget, 1, "tokens of a batch, such as 2048")
     _check_count("max_length", max_length, 1, "tokens of the longest prompt, such as 4096")

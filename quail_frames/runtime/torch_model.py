@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -12,16 +13,18 @@ from torch import Tensor
 
 from quail_frames.cost.shapes import Dtype as ShapeDtype
 from quail_frames.cost.shapes import ModelShape
+from quail_frames.errors import ModelError
 from quail_frames.runtime.attention import KvArena, TreeAttention
 from quail_frames.runtime.batch import Batch, Float32, Read
 from quail_frames.runtime.compiled import DecisionFormat, ModelTraits
+from quail_frames.runtime.lanes import Lanes, spans
 from quail_frames.runtime.loading import GIB, OpenedModel
 from quail_frames.runtime.models.config import ModelConfig
 from quail_frames.runtime.models.decision_head import DecisionHead
 from quail_frames.runtime.models.decoder import Decoder
-from quail_frames.runtime.models.fused import Fuse, Fuser
-from quail_frames.runtime.models.load import Dtype, ModelSpec, load_model
-from quail_frames.runtime.options import AttentionPath
+from quail_frames.runtime.models.load import Dtype, ModelSpec, load_model, resolve_dtype, torch_device
+from quail_frames.runtime.models.products import fastest, libraries, speeds
+from quail_frames.runtime.options import AttentionPath, Library, Products
 from quail_frames.runtime.out_of_memory import named_memory_errors
 from quail_frames.runtime.tokens.layouts import Markers
 from quail_frames.runtime.unified_attention import UnifiedAttention
@@ -33,19 +36,21 @@ SHAPE_DTYPES: dict[torch.dtype, ShapeDtype] = {torch.float32: "fp32", torch.bflo
 
 
 class TorchModel:
-    """Runs batches through a decoder, with attention over a paged arena."""
+    """Runs batches through a decoder, with attention over a paged arena; on a CPU in lanes, one for each thread."""
 
     def __init__(
         self,
         decoder: Decoder,
         attention: AttentionPath = "auto",
-        fuse: Fuse = "auto",
         head: DecisionHead | None = None,
+        lanes: Lanes | None = None,
     ) -> None:
         self._decoder = decoder
         self._head = head
         self._attention = UnifiedAttention if attention == "unified" else TreeAttention
-        self._fuser = Fuser(decoder, fuse)
+        if decoder.device.type == "cpu":
+            decoder.lanes = lanes or Lanes()
+        self._lanes = decoder.lanes
         self._arena: KvArena | None = None
 
     def reserve(self, pages: int) -> None:
@@ -62,15 +67,14 @@ class TorchModel:
     def run(self, batch: Batch) -> list[Float32]:
         """Logits for every read of the batch, in order."""
         with named_memory_errors():
-            return self._run(batch)
+            return self._lanes.call(lambda: self._run(batch))
 
     @torch.inference_mode()
     def _run(self, batch: Batch) -> list[Float32]:
         assert self._arena is not None
         rows = np.concatenate([read.rows for read in batch.reads]) if batch.reads else np.zeros(0, dtype=np.int64)
         tokens, positions = torch.from_numpy(batch.tokens), torch.from_numpy(batch.positions)
-        self._fuser.before(len(batch))
-        attend = self._attention(batch, self._arena, self._decoder.config.windows)
+        attend = self._attention(batch, self._arena, self._decoder.config.windows, self._lanes)
         hidden = self._decoder.hidden(tokens, positions, attend, torch.from_numpy(rows))
         parts = hidden.split([len(read.rows) for read in batch.reads])
         return [self._read(part, read) for part, read in zip(parts, batch.reads, strict=True)]
@@ -83,20 +87,31 @@ class TorchModel:
         ids = torch.from_numpy(read.readout.token_ids.astype(np.int64))
         logits = self._decoder.logits(hidden, ids)
         if read.readout.normalize:
-            chunks = (self._decoder.logits(part).logsumexp(dim=1) for part in hidden.split(HEAD_ROWS))
-            logits = torch.cat([logits, torch.cat(list(chunks))[:, None]], dim=1)
+            logits = torch.cat([logits, self._log_sums(hidden)[:, None]], dim=1)
         return logits.numpy()
+
+    def _log_sums(self, hidden: Tensor) -> Tensor:
+        """Log-sum-exp of each state's logits over the vocabulary."""
+        sums = torch.empty(len(hidden), dtype=torch.float32, device=hidden.device)
+
+        def run(own: slice) -> None:
+            sums[own] = self._decoder.logits(hidden[own]).logsumexp(dim=1)
+
+        self._lanes.run([partial(run, own) for own in spans(len(hidden), self._lanes.threads, HEAD_ROWS)])
+        return sums
 
 
 def open_torch_model(
-    name: str, *, device: str, dtype: Dtype, attention: AttentionPath = "auto", fuse: Fuse = "auto"
+    name: str, *, device: str, dtype: Dtype, attention: AttentionPath = "auto", products: Products = "auto"
 ) -> OpenedModel:
     """Load a model for the CPU and say what the engine needs to plan with it."""
-    loaded = load_model(name, device=device, dtype=dtype)
+    lanes = Lanes()
+    library = chosen(products, resolve_dtype(dtype, torch_device(device)), lanes)
+    loaded = load_model(name, device=device, dtype=dtype, library=library)
     decoder, config = loaded.decoder, loaded.decoder.config
     per_token = 2 * config.num_layers * config.num_kv_heads * config.head_dim * decoder.dtype.itemsize
     return OpenedModel(
-        TorchModel(decoder, attention, fuse, loaded.head),
+        TorchModel(decoder, attention, loaded.head, lanes),
         loaded.tokenizer,
         traits_of(loaded.spec, loaded.head),
         shape_of(loaded.name, config, decoder.dtype),
@@ -107,6 +122,25 @@ def open_torch_model(
         default_token_budget=CPU_TOKEN_BUDGET,
         recompute_cost=recompute_cost(config),
     )
+
+
+def chosen(products: Products, dtype: torch.dtype, lanes: Lanes) -> Library:
+    """The library that multiplies: the one named, or for `auto` the fastest, measured in a lane.
+
+    Raises
+    ------
+    ModelError
+        The one named cannot multiply in this type.
+    """
+    if products == "auto":
+        return fastest(lanes.call(lambda: speeds(dtype)))
+    usable = list(libraries(dtype))
+    if products not in usable:
+        raise ModelError(
+            f"products={products!r} cannot multiply in {str(dtype).removeprefix('torch.')} here: choose 'auto', "
+            f"{', '.join(map(repr, usable))}"
+        )
+    return products
 
 
 def recompute_cost(config: ModelConfig) -> Callable[[int], float]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -25,9 +26,11 @@ from quail_frames.runtime.attention_plan import (
     padded,
     padded_runs,
     prefix_slots,
+    shared_out,
     visible_inside,
 )
 from quail_frames.runtime.batch import Batch, Segments
+from quail_frames.runtime.lanes import Alone, Lanes
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,34 +59,47 @@ class UnifiedAttention:
     `windows` as in `TreeAttention`.
     """
 
-    def __init__(self, batch: Batch, arena: KvArena, windows: Sequence[int | None] = ()) -> None:
+    def __init__(
+        self, batch: Batch, arena: KvArena, windows: Sequence[int | None] = (), lanes: Lanes | Alone | None = None
+    ) -> None:
         self._writer = KvWriter(batch, arena)
+        self._lanes = lanes or Alone()
         self._windows = [effective_window(batch, window) for window in windows] or [None] * len(arena.k)
-        self._plans = {window: _plan(batch, arena.k.dtype, window) for window in set(self._windows)}
+        self._plans = {
+            window: _plan(batch, arena.k.dtype, window, self._lanes.threads) for window in set(self._windows)
+        }
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """q [T, heads, head_dim], k and v [T, KV heads, head_dim]; gives [T, heads, head_dim]."""
         keys, values = self._writer.write(layer, k, v)
         plan = self._plans[self._windows[layer]]
         out = q.new_empty(q.shape)
-        for inside in plan.inside:
-            _attend(inside.rows, q, inside.rows.take(k), inside.rows.take(v), inside.mask, out)
-        for bucket in plan.reading:
-            key, value = (
-                torch.cat([bucket.slots.take(prefix), bucket.rows.take(own)], dim=1)
-                for prefix, own in ((keys, k), (values, v))
-            )
-            _attend(bucket.rows, q, key, value, bucket.mask, out)
+        alone = [partial(_attend_inside, bucket, q, k, v, out) for bucket in plan.inside]
+        reading = [partial(_attend_all, bucket, q, (keys, k), (values, v), out) for bucket in plan.reading]
+        self._lanes.run([*alone, *reading])
         return out
 
 
-def _plan(batch: Batch, dtype: torch.dtype, window: int | None) -> UnifiedPlan:
+def _attend_inside(bucket: InsideBucket, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> None:
+    _attend(bucket.rows, q, bucket.rows.take(k), bucket.rows.take(v), bucket.mask, out)
+
+
+def _attend_all(
+    bucket: UnifiedBucket, q: Tensor, keys: tuple[Tensor, Tensor], values: tuple[Tensor, Tensor], out: Tensor
+) -> None:
+    """`keys` and `values`: those in the arena, and the batch's own."""
+    key, value = (
+        torch.cat([bucket.slots.take(before), bucket.rows.take(own)], dim=1) for before, own in (keys, values)
+    )
+    _attend(bucket.rows, q, key, value, bucket.mask, out)
+
+
+def _plan(batch: Batch, dtype: torch.dtype, window: int | None, lanes: int) -> UnifiedPlan:
     alone = [_asks(part, part.unit < 0) for part in batch.segments]
     reading = [_asks(part, part.unit >= 0) for part in batch.segments]
-    inside = inside_buckets([part for part in alone if len(part.starts)], dtype, window)
-    return UnifiedPlan(
-        tuple(inside), tuple(bucket for part in reading for bucket in _unified_buckets(batch, part, dtype, window))
-    )
+    inside = inside_buckets([part for part in alone if len(part.starts)], dtype, window, lanes)
+    unified = (_unified_buckets(batch, part, dtype, window, lanes) for part in reading)
+    return UnifiedPlan(tuple(inside), tuple(bucket for part in unified for bucket in part))
 
 
 def _attend(rows: Padded, q: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, out: Tensor) -> None:
@@ -97,11 +113,10 @@ def _asks(segments: Segments, chosen: npt.NDArray[np.bool_]) -> Segments:
 
 
 def _unified_buckets(
-    batch: Batch, segments: Segments, dtype: torch.dtype, window: int | None
+    batch: Batch, segments: Segments, dtype: torch.dtype, window: int | None, lanes: int
 ) -> Iterator[UnifiedBucket]:
     for alike in buckets(batch.unit_lengths[segments.unit]):
-        for inner in buckets(segments.lengths[alike]):
-            chosen = alike[inner]
+        for chosen in shared_out((alike[inner] for inner in buckets(segments.lengths[alike])), lanes):
             lengths = segments.lengths[chosen]
             slots, visible = prefix_slots(batch, segments.unit[chosen])
             inside = visible_inside(lengths, segments.tree, window)

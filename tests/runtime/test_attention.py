@@ -20,6 +20,7 @@ from quail_frames.runtime.device.plan import in_preorder, plan_batch
 from quail_frames.runtime.device.staging import Stager
 from quail_frames.runtime.kv.contexts import ContextTable
 from quail_frames.runtime.kv.pages import PAGE
+from quail_frames.runtime.lanes import Lanes
 from quail_frames.runtime.tokens.ragged import Ragged, offsets_of
 from quail_frames.runtime.unified_attention import UnifiedAttention
 
@@ -53,7 +54,24 @@ class UnifiedKernelPath(KernelPath):
     unified = True
 
 
-PATHS = pytest.mark.parametrize("path", [TreeAttention, UnifiedAttention, KernelPath, UnifiedKernelPath])
+LANES = Lanes(3)
+
+
+class TreeInLanes(TreeAttention):
+    long = 4
+
+    def __init__(self, batch: Batch, arena: KvArena, windows: Sequence[int | None] = ()) -> None:
+        super().__init__(batch, arena, windows, LANES)
+
+
+class UnifiedInLanes(UnifiedAttention):
+    def __init__(self, batch: Batch, arena: KvArena, windows: Sequence[int | None] = ()) -> None:
+        super().__init__(batch, arena, windows, LANES)
+
+
+PATHS = pytest.mark.parametrize(
+    "path", [TreeAttention, UnifiedAttention, TreeInLanes, UnifiedInLanes, KernelPath, UnifiedKernelPath]
+)
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def test_an_option_of_no_use_is_named_by_engine_and_configure_alike(options: dic
             make(**told)
 
 
-@pytest.mark.parametrize("options", [{"attention": "none"}, {"fuse": None}], ids=str)
+@pytest.mark.parametrize("options", [{"attention": "none"}, {"products": None}], ids=str)
 def test_so_is_an_unknown_path(options: dict[str, Any]) -> None:
     with pytest.raises(ModelError, match="is unknown: choose 'auto'"):
         Engine("oracle", **options)

@@ -66,7 +66,7 @@ class NativeOptions:
     token_budget: int | None = None
     max_length: int | None = None
     attention: str = "auto"
-    fuse: str = "auto"
+    products: str = "auto"
 
 
 _SERVER = "the server at base_url decides that: leave it out"
@@ -77,11 +77,11 @@ _REFUSED: dict[str, dict[str, str]] = {
         "dtype": _SERVER,
         "kv_budget": _SERVER,
         "attention": _SERVER,
-        "fuse": _SERVER,
+        "products": _SERVER,
         "token_budget": "requests are counted one by one: say concurrency=..., or tokens_per_minute=...",
         "max_length": "the server counts the tokens, and a prompt that it finds too long gives null: leave it out",
     },
-    "vllm": {"device": _VLLM, "attention": _VLLM, "fuse": _VLLM},
+    "vllm": {"device": _VLLM, "attention": _VLLM, "products": _VLLM},
 }
 
 

@@ -6,16 +6,21 @@ rewound suffixes and trees.
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding, linear
 
+from quail_frames.runtime.lanes import Alone, Lanes
 from quail_frames.runtime.models.attention import Attend
 from quail_frames.runtime.models.config import ModelConfig
 from quail_frames.runtime.models.layers import rms_norm
+from quail_frames.runtime.models.products import PRODUCTS
 from quail_frames.runtime.models.rope import layer_frequencies, rotation
-from quail_frames.runtime.models.step import Between, StepShape, between, close_layer, open_layer
+from quail_frames.runtime.models.step import StepShape, between, close_layer, open_layer
 from quail_frames.runtime.models.weights import DecoderWeights
+from quail_frames.runtime.options import Library
 
 
 class Decoder:
@@ -27,19 +32,18 @@ class Decoder:
         The model's shape, and where and in what type its weights lie.
     shape
         What the arithmetic of a layer needs to know of the config.
-    between
-        What runs between two attentions: `step.between`, or the same compiled.
+    lanes
+        What shares out the rows of a batch; calls are then made inside `lanes.call`.
     """
 
-    def __init__(self, config: ModelConfig, weights: DecoderWeights[Tensor]) -> None:
+    def __init__(self, config: ModelConfig, weights: DecoderWeights[Tensor], library: Library = "torch") -> None:
         self.config = config
         self.weights = weights
         self.device = weights.embedding.device
         self.dtype = weights.embedding.dtype
-        self.between: Between = between
-        self.shape = StepShape(
-            config.num_heads, config.num_kv_heads, config.head_dim, config.rms_norm_eps, config.activation
-        )
+        self.lanes: Lanes | Alone = Alone()
+        sizes = (config.num_heads, config.num_kv_heads, config.head_dim)
+        self.shape = StepShape(*sizes, config.rms_norm_eps, config.activation, PRODUCTS[library])
         self._frequencies = layer_frequencies(config, self.device)
 
     @torch.inference_mode()
@@ -61,19 +65,43 @@ class Decoder:
         Tensor
             Shape (R or T, hidden_size), the decoder's dtype.
         """
-        layer, *others = self.weights.layers
-        turns = self._turns(positions)
-        residual = self._embedded(tokens)
-        x = rms_norm(residual, layer.attention_norm, self.shape.eps)
-        qkv = open_layer(self.shape, layer, x, *turns[0])
-        for number, following in enumerate(others):
+        layers, turns = self.weights.layers, self._turns(positions)
+        residual, qkv = self._embedded(tokens), self._room(len(tokens))
+        self._open(residual, *turns[0], qkv)
+        for number, following in enumerate(layers[1:]):
             attended = attend(number, *self._heads(qkv)).flatten(1)
-            residual, qkv = self.between(self.shape, layer, following, attended, residual, *turns[number + 1])
-            layer = following
-        attended = attend(len(others), *self._heads(qkv)).flatten(1)
+            step = partial(between, self.shape, layers[number], following)
+            states = (attended, residual, *turns[number + 1], qkv)
+            self.lanes.run([partial(step, *(x[own] for x in states)) for own in self.lanes.spans(len(tokens))])
+        attended = attend(len(layers) - 1, *self._heads(qkv)).flatten(1)
         if rows is not None:
             residual, attended = residual[rows], attended[rows]
-        return close_layer(self.shape, layer, attended, residual, self.weights.norm)[1]
+        return self._close(attended, residual)
+
+    def _room(self, tokens: int) -> Tensor:
+        """For q, k and v of a layer; every layer writes there."""
+        heads = self.shape.heads + 2 * self.shape.kv_heads
+        return torch.empty(tokens, heads, self.shape.head_dim, dtype=self.dtype, device=self.device)
+
+    def _open(self, residual: Tensor, cos: Tensor, sin: Tensor, qkv: Tensor) -> None:
+        """q, k and v of the first layer."""
+        layer, shape = self.weights.layers[0], self.shape
+
+        def run(own: slice) -> None:
+            x = rms_norm(residual[own], layer.attention_norm, shape.eps)
+            open_layer(shape, layer, x, cos[own], sin[own], qkv[own])
+
+        self.lanes.run([partial(run, own) for own in self.lanes.spans(len(residual))])
+
+    def _close(self, attended: Tensor, residual: Tensor) -> Tensor:
+        """The last layer, and the final norm."""
+        layer, out = self.weights.layers[-1], torch.empty_like(residual)
+
+        def run(own: slice) -> None:
+            out[own] = close_layer(self.shape, layer, attended[own], residual[own], self.weights.norm)
+
+        self.lanes.run([partial(run, own) for own in self.lanes.spans(len(residual))])
+        return out
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor, token_ids: Tensor | None = None) -> Tensor:

@@ -1,4 +1,4 @@
-"""The elementwise groups of a decoder layer, each a function of tensors that a fused kernel can replace."""
+"""The elementwise groups of a decoder layer."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return (wide * scale).to(x.dtype).mul_(weight)
 
 
-def add_rms_norm(residual: Tensor, x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """The new residual `residual + x`, and its norm; `residual` itself is overwritten."""
-    residual.add_(x)
-    return residual, rms_norm(residual, weight, eps)
+def add_rms_norm(residual: Tensor, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Add x to `residual` in place; the norm of the sum."""
+    return rms_norm(residual.add_(x), weight, eps)
 
 
 def gated(gate_up: Tensor, activation: Literal["silu", "gelu_tanh"]) -> Tensor:

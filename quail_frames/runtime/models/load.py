@@ -21,6 +21,7 @@ from quail_frames.runtime.models.hub import BUILT_IN, resolve
 from quail_frames.runtime.models.malformed import refuse_malformed
 from quail_frames.runtime.models.safetensors import SafetensorsFolder, read_json
 from quail_frames.runtime.models.weights import WeightSource, assemble
+from quail_frames.runtime.options import Library
 from quail_frames.runtime.tokens.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -84,7 +85,9 @@ class LoadedModel:
     head: DecisionHead | None = None
 
 
-def load_model(name: str | os.PathLike[str], *, device: str = "cpu", dtype: Dtype = "auto") -> LoadedModel:
+def load_model(
+    name: str | os.PathLike[str], *, device: str = "cpu", dtype: Dtype = "auto", library: Library = "torch"
+) -> LoadedModel:
     """Reads a model into memory.
 
     Parameters
@@ -96,6 +99,8 @@ def load_model(name: str | os.PathLike[str], *, device: str = "cpu", dtype: Dtyp
         A torch device.
     dtype
         `auto`: bfloat16 on CUDA and on CPUs with bfloat16 matrix instructions, else float32.
+    library
+        Who multiplies matrices; see `quail_frames.runtime.models.products`.
 
     Raises
     ------
@@ -111,7 +116,7 @@ def load_model(name: str | os.PathLike[str], *, device: str = "cpu", dtype: Dtyp
     place = torch_device(device)
     chosen = resolve_dtype(dtype, place)
     files = open_files(name)
-    decoder = Decoder(files.config, assemble(files.config, files.source, place, chosen))
+    decoder = Decoder(files.config, assemble(files.config, files.source, place, chosen, library), library)
     head = files.head()
     return LoadedModel(files.name, decoder, files.tokenizer, files.spec, files.identity(), head and head.to(place))
 

@@ -17,6 +17,8 @@ from torch import Tensor
 from quail_frames.errors import ModelError
 from quail_frames.kernels.quantize import GROUP
 from quail_frames.runtime.models.config import ModelConfig
+from quail_frames.runtime.models.products import packed
+from quail_frames.runtime.options import Library
 
 DECISION_HEAD = "decision_head."
 """Start of the names of a decision head's tensors, which are no part of the decoder."""
@@ -96,9 +98,13 @@ Project = Callable[[Sequence[str], Sequence[int], int], M]
 
 
 def assemble(
-    config: ModelConfig, source: WeightSource, device: torch.device, dtype: torch.dtype
+    config: ModelConfig,
+    source: WeightSource,
+    device: torch.device,
+    dtype: torch.dtype,
+    library: Library = "torch",
 ) -> DecoderWeights[Tensor]:
-    """All weights of the model on `device` in `dtype`; FP8 ones are expanded.
+    """All weights of the model on `device` in `dtype`, as `library` multiplies with them; FP8 ones are expanded.
 
     Raises
     ------
@@ -106,7 +112,11 @@ def assemble(
         A tensor is missing, has another shape than the config says, or is one that the decoder would not use.
     """
     reader = _Reader(source, device, dtype)
-    return _assembled(config, reader, reader.projection)
+
+    def project(names: Sequence[str], rows: Sequence[int], columns: int) -> Tensor:
+        return packed(reader.projection(names, rows, columns), library)
+
+    return _assembled(config, reader, project)
 
 
 def assemble_scaled(
@@ -183,11 +193,7 @@ class _Reader:
         return self._fused(names, [(count, columns) for count in rows])
 
     def projection(self, names: Sequence[str], rows: Sequence[int], columns: int) -> Tensor:
-        """A matrix that tokens are multiplied with.
-
-        In float32 on a CPU its transpose is what lies contiguous: MKL then multiplies 1 to 5%
-        faster (one core of an AVX2 machine, 256 to 2,048 tokens, the shapes of SmolLM2-135M).
-        """
+        """A matrix that tokens are multiplied with, laid out as `packed` wants it, which then copies nothing."""
         transposed = self._device.type == "cpu" and self._dtype == torch.float32
         return self._fused(names, [(count, columns) for count in rows], transposed)
 

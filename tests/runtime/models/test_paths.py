@@ -1,4 +1,4 @@
-"""A decoder answers alike on every path: tree or unified attention, plain or fused layers, a compiler or none."""
+"""A decoder answers alike on every path: tree or unified attention, whoever multiplies, in however many lanes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ import pyarrow as pa
 import pytest
 import torch
 
+from quail_frames.errors import ModelError
 from quail_frames.plan.calls import AiScore
 from quail_frames.plan.physical import AnswerOutput, Chain, PlannedCall
 from quail_frames.plan.template import Slot, Template
+from quail_frames.runtime import lanes
 from quail_frames.runtime.engine import Engine
-from quail_frames.runtime.models.attention import causal_attention
-from quail_frames.runtime.models.fused import FEWEST, REPAID_AFTER, Fuser, compiled_between
-from quail_frames.runtime.models.load import load_model
-from quail_frames.runtime.models.step import between
 
 TEXTS = [word * repeats for word, repeats in (("no ", 3), ("", 1), ("a longer one; ", 9), ("é", 20), ("no ", 7))]
 QUESTIONS = ("Is it?", "And by its tone?", "Does it end well?")
@@ -55,34 +53,25 @@ def test_unified_attention_answers_as_the_tree_does(folder: Path) -> None:
     assert tree.std() > 0.01, "the scores tell nothing apart"
 
 
-def test_layers_are_fused_only_for_long_runs(folder: Path) -> None:
-    for fuse in ("auto", "never"):
-        decoder = load_model(folder, dtype="float32").decoder
-        Fuser(decoder, fuse).before(REPAID_AFTER // 1000)
-        assert decoder.between is between
+@pytest.mark.parametrize("products", ["auto", "numpy", "onednn"])
+def test_whoever_multiplies_gives_the_same(folder: Path, products: Any) -> None:
+    np.testing.assert_allclose(scores(folder, products=products), scores(folder, products="torch"), atol=1e-5)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("architecture", "dtype"), [("llama", "float32"), ("qwen2", "float32"), ("qwen3", "bfloat16")])
-def test_fused_layers_compute_the_same(make_tiny: Any, architecture: str, dtype: Any) -> None:
-    decoder = load_model(make_tiny(architecture).folder, dtype=dtype).decoder
-    plain, fused = between, compiled_between(decoder)
-    assert fused is not None, "there is no C++ compiler here, or Inductor does not work with it"
-    for tokens in (FEWEST - 1, FEWEST, 200):
-        ids = torch.arange(tokens) % 250
-        states = []
-        for decoder.between in (plain, fused):
-            states.append(decoder.hidden(ids, torch.arange(tokens), causal_attention()).to(torch.float32))
-        tolerance = 1e-4 if dtype == "float32" else 0.1
-        torch.testing.assert_close(states[1], states[0], rtol=tolerance, atol=tolerance)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_lanes_answer_as_one_thread_does(folder: Path, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "LEAST_ROWS", 5)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        found = scores(folder, products="torch")
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    monkeypatch.setattr(lanes, "MOST_ROWS", 7)
+    np.testing.assert_allclose(scores(folder, products="torch"), found, atol=1e-5)
 
 
-@pytest.mark.slow
-def test_without_a_compiler_layers_stay_as_they_are(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch._inductor.config as inductor
-
-    monkeypatch.setattr(inductor.cpp, "cxx", ("/nowhere/c++",))
-    monkeypatch.setattr(inductor, "force_disable_caches", True)
-    decoder = load_model(folder, dtype="float32").decoder
-    Fuser(decoder, "always").before(1)
-    assert decoder.between is between
+def test_a_library_that_cannot_multiply_in_the_type_is_refused(folder: Path) -> None:
+    with pytest.raises(ModelError, match="'numpy' cannot multiply in bfloat16 here: choose 'auto', 'torch'"):
+        Engine(str(folder), dtype="bfloat16", products="numpy")

@@ -1,0 +1,133 @@
+"""Threads that each compute alone, on rows or lists of their own.
+
+A library's own threads share out every single operation and wait for each other after it; lanes share out whole
+stretches of a layer, so that what one operation leaves in a core's cache is what the next one reads there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import pairwise
+from typing import TypeVar
+
+import torch
+from threadpoolctl import ThreadpoolController
+
+T = TypeVar("T")
+
+MOST_ROWS = 512
+"""Rows of a task: the widest state of a layer (6 MB in SmolLM2-135M) stays in the cache until it is used."""
+LEAST_ROWS = 32
+"""Fewer rows are not shared out: each lane would read all weights for little."""
+
+
+class Lanes:
+    """As many threads as torch may use when this is made; torch and NumPy split nothing further inside them.
+
+    >>> found = []
+    >>> Lanes(2).call(lambda: found.append(torch.get_num_threads()))
+    >>> found
+    [1]
+    """
+
+    def __init__(self, threads: int | None = None) -> None:
+        asked = torch.get_num_threads()
+        self.threads = threads or asked
+        self._pool = ThreadPoolExecutor(self.threads, "quail-frames-lane", torch.set_num_threads, (1,))
+        met = threading.Barrier(self.threads)
+        for started in [self._pool.submit(met.wait) for _ in range(self.threads)]:
+            started.result()
+        torch.set_num_threads(asked)  # the lanes' 1 would else hold for all threads to come
+
+    def call(self, work: Callable[[], T]) -> T:
+        """What `work` returns, run in a lane, from where it may `run` tasks."""
+        with _BLAS_ALONE:
+            return self._pool.submit(work).result()
+
+    def run(self, tasks: Sequence[Callable[[], None]]) -> None:
+        """Run tasks that do not depend on each other; for work that itself runs in a lane."""
+        left = deque(tasks)
+        helpers = [self._pool.submit(_work, left) for _ in range(min(self.threads, len(tasks)) - 1)]
+        try:
+            _work(left)
+        finally:
+            left.clear()
+            for helper in helpers:
+                if not helper.cancel():
+                    helper.result()
+
+    def spans(self, rows: int) -> list[slice]:
+        """Rows cut into tasks, as many for each lane.
+
+        >>> Lanes(2).spans(1200)
+        [slice(0, 300, None), slice(300, 600, None), slice(600, 900, None), slice(900, 1200, None)]
+        """
+        return spans(rows, self.threads)
+
+
+class Alone:
+    """In place of `Lanes`: everything in the calling thread, with what threads torch has."""
+
+    threads = 1
+
+    def call(self, work: Callable[[], T]) -> T:
+        """What `work` returns."""
+        return work()
+
+    def run(self, tasks: Sequence[Callable[[], None]]) -> None:
+        """Run the tasks."""
+        for task in tasks:
+            task()
+
+    def spans(self, rows: int) -> list[slice]:
+        """All rows at once."""
+        return [slice(0, rows)]
+
+
+def spans(rows: int, threads: int, most: int = MOST_ROWS) -> list[slice]:
+    """Runs of at most `most` rows, of like length: a whole number for each thread, unless rows are few."""
+    wanted = threads * -(-rows // (threads * most))
+    count = max(1, min(wanted, rows // LEAST_ROWS))
+    bounds = [rows * number // count for number in range(count + 1)]
+    return [slice(start, stop) for start, stop in pairwise(bounds)]
+
+
+@torch.inference_mode()
+def _work(left: deque[Callable[[], None]]) -> None:
+    while True:
+        try:
+            task = left.popleft()
+        except IndexError:  # another lane took the last one
+            return
+        task()
+
+
+class _BlasAlone:
+    """NumPy's BLAS computes in the calling thread alone until the last user has left; its setting is the process's."""
+
+    def __init__(self) -> None:
+        self._lock, self._users = threading.Lock(), 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._users:
+                self._limited = _blas().limit(limits=1)
+            self._users += 1
+
+    def __exit__(self, *exc: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                self._limited.restore_original_limits()
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController().select(user_api="blas")
+
+
+_BLAS_ALONE = _BlasAlone()
