@@ -1,4 +1,4 @@
-"""Physical choices priced: label scoring, layout, attention path, prefix sharing.
+"""Physical choices priced: label scoring and attention path.
 
 Each function returns every alternative with its price and the chosen one, so that `explain` can print why.
 """
@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from quail_frames.cost.budgets import Budgets, budgets
 from quail_frames.cost.devices import Device
 from quail_frames.cost.roofline import Roofline, roofline
 from quail_frames.cost.shapes import ModelShape
-from quail_frames.cost.work import NOTHING, Lengths, Work, asks, document_first, label_scoring, prefill, question_first
+from quail_frames.cost.work import NOTHING, Lengths, Work, asks, label_scoring, prefill
 from quail_frames.plan.label_scoring import ScoringFigures, decode_program, letter_figures, tree_program
 from quail_frames.plan.label_trie import LabelTrie
 
@@ -61,7 +60,6 @@ class Alternative:
     name: str
     work: Work | None = None
     price: Roofline | None = None
-    host_seconds: float = 0.0
     refused: str | None = None
     stated: float | None = None
     """Seconds of a plan whose parts were priced one by one, instead of one work's."""
@@ -70,7 +68,7 @@ class Alternative:
     def seconds(self) -> float:
         if self.stated is not None:
             return self.stated
-        return float("inf") if self.price is None else self.price.seconds + self.host_seconds
+        return float("inf") if self.price is None else self.price.seconds
 
 
 @dataclass(frozen=True)
@@ -93,14 +91,6 @@ class Choice:
 
     def __getitem__(self, name: str) -> Alternative:
         return next(alternative for alternative in self.alternatives if alternative.name == name)
-
-    def lines(self) -> tuple[str, ...]:
-        """The decision and one line for each alternative, for `explain`."""
-        prices = tuple(
-            f"  {each.name}: {each.refused}" if each.refused else f"  {each.name}: {each.seconds:.4g} s"
-            for each in self.alternatives
-        )
-        return (f"{self.decision}: {self.chosen}", *prices)
 
 
 def choose(decision: str, alternatives: Sequence[Alternative], formula: str = "") -> Choice:
@@ -225,35 +215,6 @@ def scoring_figures(
     )
 
 
-def layout_cost(
-    target: Target,
-    documents: Lengths,
-    rows: float,
-    call_tokens: Sequence[float],
-    preamble: float = 0,
-    wrap: float = 0,
-    head_entries: float = TRUE_FALSE_ENTRIES,
-) -> Choice:
-    """Document first (document once, every call's tokens for each row) or question first (the reverse).
-
-    Parameters
-    ----------
-    documents
-        Mean length or an array of lengths that stands for `rows` documents.
-    call_tokens
-        Own tokens of each call that every document is asked.
-    wrap
-        Tokens around the document when the question is first: marker and cue.
-    """
-    share, reach = target.head_share(head_entries), target.shape.reach
-    works = {
-        "document_first": document_first(documents, call_tokens, preamble, share, reach, rows),
-        "question_first": question_first(documents, call_tokens, wrap, share, reach, rows),
-    }
-    formula = "document first: each document once, the call's tokens for every row; question first: the reverse"
-    return choose("layout", [Alternative(name, work, target.price(work)) for name, work in works.items()], formula)
-
-
 def attention_path_cost(
     target: Target,
     context: Lengths,
@@ -273,41 +234,6 @@ def attention_path_cost(
     priced = [Alternative(path, work, target.price(work)) for path, work in works.items()]
     formula = "tree reads a context once for all its asks and joins two partial outputs; unified reads it for every ask"
     return choose("attention path", priced, formula)
-
-
-def prefix_sharing_pays(
-    target: Target,
-    lengths: npt.NDArray[np.number],
-    shared: npt.NDArray[np.number],
-    host_seconds: float = 0.0,
-) -> Choice:
-    """Whether rows should share the contexts of their common token prefixes.
-
-    Parameters
-    ----------
-    lengths
-        Tokens of each row's document.
-    shared
-        Tokens that each row takes from an earlier row, at most its length.
-    host_seconds
-        Measured time of finding the prefixes, where it is not hidden behind the device.
-
-    Notes
-    -----
-    A prefix that ends inside a page is copied up to there: those tokens' KV is read and written once more.
-    """
-    reach = target.shape.reach
-    partial = float(np.sum(shared % target.budgets.page_tokens))
-    apart = prefill(lengths, 0, reach)
-    together = prefill(lengths - shared, shared, reach) + Work(kv_written=partial, kv_read=partial)
-    return choose(
-        "prefix sharing",
-        [
-            Alternative("separate", apart, target.price(apart)),
-            Alternative("shared", together, target.price(together), host_seconds),
-        ],
-        "separate computes every token; shared computes a prefix once, and costs the host its search",
-    )
 
 
 def _head_share(shape: ModelShape, method: LabelScoring, figures: ScoringFigures, restricted: bool) -> float:

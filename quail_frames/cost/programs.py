@@ -111,6 +111,21 @@ class Program:
             walk = min(steps, key=lambda step: (step.cost - walk.cost) / max(walk.open - step.open, 1e-9))
         return ProgramOrder(walk.order, walk.cost)
 
+    def asked_in(self, order: Sequence[int]) -> Bool:
+        """Which calls are asked in this order, shape (calls, worlds): those that can still change the condition."""
+        asked = np.zeros((len(self.prices), len(self.weights)), dtype=np.bool_)
+        for place, call in enumerate(order):
+            asked[call] = self.needed(frozenset(order[:place]))[call]
+        return asked
+
+    @property
+    def passing(self) -> Bool:
+        """The worlds in which the condition is TRUE."""
+        known = logic.Leaves(len(self.weights))
+        for leaf, truth in zip(self.leaves, self.truth, strict=True):
+            known[leaf] = truth
+        return logic.evaluate(self.condition, known) == logic.TRUE
+
     def needed(self, asked: frozenset[int]) -> Bool:
         """Which calls can still change the condition once these are answered, shape (calls, worlds)."""
         found = self._needs.get(asked)

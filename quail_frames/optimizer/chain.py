@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from quail_frames.cost.work import NOTHING, Work, label_scoring, prefill
 from quail_frames.optimizer.flow import Flow, flow_of
 from quail_frames.optimizer.prices import CallFigures, Prices
-from quail_frames.optimizer.selectivity import passing_share
 from quail_frames.optimizer.tables import Table, distinct_inputs, text_figures
 from quail_frames.plan.calls import AiCall
-from quail_frames.plan.conditions import Mask, leaves_of
+from quail_frames.plan.conditions import CallTest, Mask, leaves_of
 from quail_frames.plan.logical import Ask, CallUse
 
 
@@ -57,15 +56,10 @@ class ChainPrice:
     flow: Flow
     rows: float
     """Rows that are read: all, or as many as the limit needs."""
-    shares: Mapping[str, float]
-    """For each tested call, by its answer column, the share of its own tests that are TRUE."""
+    tests: Mapping[str, CallTest]
+    """For each tested call, by its answer column, its first test."""
     resident: frozenset[Hashable] = frozenset()
     """Documents that were in memory before."""
-
-    @property
-    def total_asks(self) -> float:
-        """Expected asks of all calls."""
-        return sum(self.asks)
 
 
 def priced_calls(ask: Ask, table: Table, prices: Prices) -> tuple[PricedCall, ...]:
@@ -139,19 +133,18 @@ def price_in_order(
         loaded = min(calls[most].inputs, rows) * flow.reached(readers)
         documents += loaded
         work += NOTHING if document in resident else calls[most].load * loaded
-    return ChainPrice(calls, counts, documents, work, flow, rows, _shares(ask), frozenset(resident))
+    return ChainPrice(calls, counts, documents, work, flow, rows, _tests(ask), frozenset(resident))
 
 
-def _shares(ask: Ask) -> dict[str, float]:
-    """Share of each tested call's answers that pass its test, where it has one test alone."""
-    found: dict[str, list[float]] = {}
+def _tests(ask: Ask) -> dict[str, CallTest]:
+    """The first test of each call that predicates test."""
+    found: dict[str, CallTest] = {}
     for predicate in ask.keep:
         assert predicate.test is not None, "a predicate of an Ask has a test"
         for leaf in leaves_of(predicate.test.condition):
             if not isinstance(leaf, Mask):
-                column = predicate.calls[leaf.call].column
-                found.setdefault(column, []).append(passing_share(leaf, predicate.calls))
-    return {column: shares[0] for column, shares in found.items()}
+                found.setdefault(predicate.calls[leaf.call].column, leaf)
+    return found
 
 
 def _rows_needed(ask: Ask, rows: float, kept: float) -> float:

@@ -47,7 +47,7 @@ def chain_decisions(ask: Ask, price: ChainPrice, table: Table, prices: Prices) -
 
 def pairs_decisions(node: AskPairs, written: Node, price: PairsPrice, prices: Prices) -> tuple[Choice, ...]:
     """Anchor, attention path and retention of a join."""
-    found = [anchor_decision(node, written, prices)]
+    found = [anchor_decision(node, written, replace(prices, seen=None))]
     context = price.document + price.figures.instruction
     entries = price.figures.answer.head_entries
     path = attention_path_cost(prices.target, context, price.suffix, price.partners, price.anchors, entries)

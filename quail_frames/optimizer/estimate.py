@@ -17,7 +17,9 @@ from quail_frames.optimizer.rules.keep_resident import anchor_document, document
 from quail_frames.optimizer.selectivity import pair_share, selectivity_from
 from quail_frames.optimizer.tables import Table, table_of
 from quail_frames.plan.calls import AiCall
+from quail_frames.plan.conditions import Answer
 from quail_frames.plan.logical import Ask, AskPairs, Node, inputs
+from quail_frames.plan.selectivity import estimate
 
 
 @dataclass(frozen=True)
@@ -115,9 +117,13 @@ class PlanEstimate:
 
 
 def estimate_plan(planned: Node, written: Node, prices: Prices) -> PlanEstimate:
-    """The planned query, step by step; `written` says which anchors the user named."""
-    unpriced = PlanEstimate(_step(planned, written, prices, 0.0), prices)
-    root = _step(planned, written, prices, unpriced.work.new_tokens)
+    """The planned query, step by step; `written` says which anchors the user named.
+
+    What earlier runs saw counts, but not for decisions that answers depend on.
+    """
+    known = prices.remembering()
+    unpriced = PlanEstimate(_step(planned, written, known, 0.0), prices)
+    root = _step(planned, written, known, unpriced.work.new_tokens)
     return PlanEstimate(root, prices, join_decisions(planned, written, prices))
 
 
@@ -128,7 +134,7 @@ def _step(node: Node, written: Node, prices: Prices, tokens: float) -> StepEstim
     rows = table_of(node, prices).rows
     if isinstance(node, Ask):
         price = chain_of(node, table_of(node.input, prices), prices)
-        calls, work = _chain_calls(node, price), price.work
+        calls, work = _chain_calls(node, price, prices), price.work
         decisions = chain_decisions(node, price, table_of(node.input, prices), prices) if tokens else ()
     elif isinstance(node, AskPairs):
         pairs = _pairs(node, prices)
@@ -166,21 +172,21 @@ def _pairs(node: AskPairs, prices: Prices) -> PairsPrice:
     return pairs_price(node, anchor, left, right, prices, retained(below, anchor_document(node)))
 
 
-def _chain_calls(ask: Ask, price: ChainPrice) -> tuple[CallEstimate, ...]:
-    tested = {use.column for predicate in ask.keep for use in predicate.calls}
+def _chain_calls(ask: Ask, price: ChainPrice, prices: Prices) -> tuple[CallEstimate, ...]:
     found = []
     for number, (priced, asked) in enumerate(zip(price.calls, price.asks, strict=True)):
         call, column = priced.use.call, priced.use.column
-        share = price.shares.get(column) if column in tested else None
+        test = price.tests.get(column)
         own = priced.figures.own_tokens
         rows = price.rows * price.flow.share(number)
-        origin = selectivity_from(call) if share is not None else ""
+        share = None if test is None else estimate(call, test, prices.seen).share
+        origin = "" if test is None else selectivity_from(call, test, prices.seen)
         found.append(CallEstimate(column, call, priced.figures, rows, asked, priced.context, own, share, origin))
     order = {column: at for at, column in enumerate(ask.order)}
     return tuple(sorted(found, key=lambda each: order.get(each.column, len(order))))
 
 
 def _pair_calls(node: AskPairs, price: PairsPrice) -> tuple[CallEstimate, ...]:
-    own, share, origin = price.figures.own_tokens, pair_share(node.call), selectivity_from(node.call)
+    own, share, origin = price.figures.own_tokens, pair_share(node.call), selectivity_from(node.call, Answer(0))
     context = price.document + price.figures.instruction
     return (CallEstimate("", node.call, price.figures, price.asks, price.asks, context, own, share, origin),)

@@ -1,8 +1,7 @@
-"""Which rows of a chain are asked which call: expected shares, by the truth tables that the runtime decides by.
+"""Which rows of a chain are asked which call, as expected shares.
 
-Every combination of outcomes of the conditions' leaves is one column of an array, weighted by its probability (leaves
-are taken as independent); the columns are then asked as the runtime asks rows. Conjunctions of single tests, and
-programs of many leaves, follow the closed form.
+Boolean programs are walked through all outcomes of their tests (`quail_frames.cost.programs`, by the truth tables that
+the runtime decides by); conjunctions of single tests, and programs of many leaves, follow the closed form.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quail_frames.cost.programs import MOST_LEAVES, Bool, Float64, worlds
+from quail_frames.cost.programs import MOST_LEAVES, Bool, Float64, Price, Program
 from quail_frames.optimizer.prices import Prices
 from quail_frames.optimizer.selectivity import passing_share
 from quail_frames.optimizer.tables import predicate_share
@@ -74,59 +73,20 @@ def _sequence(ask: Ask, order: Sequence[int], numbers: dict[str, int], wanted: S
 def _enumerated(ask: Ask, order: Sequence[int], numbers: dict[str, int], wanted: Sequence[int], prices: Prices) -> Flow:
     masks = {mask.key: mask for p in ask.keep if p.test for mask in p.test.masks}
     keys = list(masks)
-    tests = []
+    tests: list[logic.Condition] = []
     for predicate in ask.keep:
         assert predicate.test is not None, "a predicate of an Ask has a test"
         own = [numbers[use.column] for use in predicate.calls]
         tests.append(logic.renumbered(predicate.test.condition, own, [keys.index(m.key) for m in predicate.test.masks]))
-    leaves = tuple(dict.fromkeys(leaf for test in tests for leaf in logic.leaves_of(test)))
-    shares = [_leaf_share(leaf, ask.calls, [prices.statistics.share(masks[key]) for key in keys]) for leaf in leaves]
-    truth, weights = worlds(shares)
-    return _asked(tests, leaves, truth, weights, order, wanted, len(ask.calls))
+    condition = logic.And(tuple(tests))
+    masked = [prices.statistics.share(masks[key]) for key in keys]
+    shares = {leaf: _leaf_share(leaf, ask.calls, masked, prices) for leaf in logic.leaves_of(condition)}
+    program = Program(condition, shares, [Price(0.0)] * len(ask.calls))
+    asked = program.asked_in(order)
+    kept = program.passing
+    asked[wanted] |= kept
+    return Flow(asked, program.weights, float(program.weights[kept].sum()))
 
 
-def _leaf_share(leaf: logic.Leaf, calls: Sequence[CallUse], masks: Sequence[float]) -> float:
-    return masks[leaf.mask] if isinstance(leaf, logic.Mask) else passing_share(leaf, calls)
-
-
-def _asked(
-    tests: Sequence[logic.Condition],
-    leaves: Sequence[logic.Leaf],
-    truth: logic.Truth,
-    weights: Float64,
-    order: Sequence[int],
-    wanted: Sequence[int],
-    calls: int,
-) -> Flow:
-    """Ask every outcome the first call that can still change it, until none can."""
-    asked = np.zeros((calls, len(weights)), dtype=np.bool_)
-    while True:
-        known = logic.Leaves(len(weights))
-        for leaf, values in zip(leaves, truth, strict=True):
-            open_ = np.zeros_like(values, dtype=np.bool_) if isinstance(leaf, logic.Mask) else ~asked[leaf.call]
-            known[leaf] = np.where(open_, logic.PENDING, values).astype(np.int8)
-        dropped, need = _verdict(tests, known, wanted, asked)
-        waiting = need.any(axis=0)
-        if not waiting.any():
-            return Flow(asked, weights, float(weights[~dropped].sum()))
-        for number in order:
-            mine = waiting & need[number]
-            asked[number] |= mine
-            waiting &= ~mine
-
-
-def _verdict(
-    tests: Sequence[logic.Condition], known: logic.Leaves, wanted: Sequence[int], asked: Bool
-) -> tuple[Bool, Bool]:
-    """(outcomes that are dropped, calls still needed), as the runtime judges rows."""
-    dropped, pending = np.zeros(known.rows, dtype=np.bool_), np.zeros(known.rows, dtype=np.bool_)
-    for test in tests:
-        for part in logic.conjuncts(test):
-            verdict = logic.evaluate(part, known)
-            dropped |= verdict == logic.FALSE
-            pending |= verdict == logic.PENDING
-    need = np.zeros(asked.shape, dtype=np.bool_)
-    for test in tests:
-        need |= logic.needed(test, known, ~dropped, len(asked))
-    need[list(wanted)] |= ~dropped & ~pending & ~asked[list(wanted)]
-    return dropped, need
+def _leaf_share(leaf: logic.Leaf, calls: Sequence[CallUse], masks: Sequence[float], prices: Prices) -> float:
+    return masks[leaf.mask] if isinstance(leaf, logic.Mask) else passing_share(leaf, calls, prices.seen)

@@ -17,6 +17,7 @@ from quail_frames.optimizer.statistics import Statistics
 from quail_frames.plan.calls import AiCall, AiClassify
 from quail_frames.plan.label_scoring import ScoringFigures, letter_figures
 from quail_frames.plan.label_trie import LabelTrie
+from quail_frames.plan.selectivity import SEEN, Memory
 
 INSTRUCTION_TOKENS = 12.0
 """Guess: the words before a question, such as `Evaluate TRUE or FALSE for the following question: `."""
@@ -133,6 +134,12 @@ class Prices:
     """The engine's attention path."""
     share_from: int = 1
     """Leading pages from which the engine lets rows share their KV."""
+    seen: Memory | None = None
+    """What earlier runs saw of calls, for decisions that change no answer."""
+
+    def remembering(self) -> Prices:
+        """The same prices with what earlier runs of this process saw."""
+        return replace(self, seen=SEEN)
 
     @staticmethod
     def assumed() -> Prices:

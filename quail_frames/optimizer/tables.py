@@ -24,11 +24,14 @@ from quail_frames.plan.logical import (
     Node,
     Project,
     Select,
+    Side,
     Slice,
     Source,
     Step,
     WithColumns,
+    inputs,
 )
+from quail_frames.plan.selectivity import UNKNOWN_SHARE
 
 GROUPS_SHARE = 0.1
 """Groups of a `group_by` for each row, where the keys' distinct values are not known."""
@@ -79,7 +82,7 @@ def _of_one(node: Node, below: Table, prices: Prices) -> Table:
 def predicate_share(predicate: Expression, prices: Prices) -> float:
     """Expected share of rows that pass: by its calls, else as sampled."""
     if predicate.test is not None:
-        return passing_share(predicate.test.condition, predicate.calls)
+        return passing_share(predicate.test.condition, predicate.calls, prices.seen)
     return prices.statistics.share(predicate)
 
 
@@ -126,6 +129,41 @@ def distinct_keys(table: Table, column: str | None) -> float:
     return table.rows if figures is None or figures.distinct is None else min(figures.distinct, table.rows)
 
 
+def partnered_share(join: Join, side: Side, left: Table, right: Table, prices: Prices) -> float:
+    """Expected share of a side's rows that find a partner: the values of its key that the other side still has.
+
+    The key of fewer values is taken to be contained in the other (Selinger et al. 1979). Where the keys' values are not
+    known, the other side is taken to have had a partner for every row before it was reduced, and half of them where
+    nothing reduced it but the join only asks whether there is one.
+    """
+    own, other = (left, right) if side == "left" else (right, left)
+    below = join.right if side == "left" else join.left
+    left_over = min(1.0, other.rows / max(_source_rows(below, prices), 1.0))
+    shares = []
+    for pair in join.detail or ():
+        ours, theirs = (each.column for each in (pair if side == "left" else pair[::-1]))
+        if ours in own.columns and theirs in other.columns:
+            shares.append(min(1.0, _values_left(other, theirs, left_over) / max(distinct_keys(own, ours), 1.0)))
+    if shares:
+        return min(shares)
+    return UNKNOWN_SHARE if left_over == 1.0 and join.how in ("semi", "anti") else left_over
+
+
+def _values_left(table: Table, column: str, left_over: float) -> float:
+    """Expected values of a key where so much of the rows is left: a value of n rows goes with the last of them."""
+    distinct = table.columns[column].distinct
+    if distinct is None or left_over <= 0:
+        return table.rows
+    each = max(1.0, table.rows / left_over / max(distinct, 1.0))
+    return min(table.rows, distinct * (1 - (1 - left_over) ** each))
+
+
+def _source_rows(node: Node, prices: Prices) -> float:
+    while not isinstance(node, Source):
+        node = inputs(node)[0]
+    return prices.statistics.of(node).rows
+
+
 def _joined_rows(node: Join | AskPairs, left: Table, right: Table, prices: Prices) -> float:
     if isinstance(node, AskPairs):
         share = pair_share(node.call)
@@ -137,7 +175,8 @@ def _joined_rows(node: Join | AskPairs, left: Table, right: Table, prices: Price
     if node.how == "cross":
         return left.rows * right.rows
     if node.how in ("semi", "anti"):
-        return left.rows * 0.5
+        share = partnered_share(node, "left", left, right, prices)
+        return left.rows * (share if node.how == "semi" else 1 - share)
     return {"left": left.rows, "right": right.rows}.get(node.how, max(left.rows, right.rows))
 
 

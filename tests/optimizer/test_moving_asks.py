@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from quail_frames.optimizer.prices import Prices
 from quail_frames.optimizer.rules import optimize
 from quail_frames.optimizer.rules.lift_asks import lift_asks, surviving_share
 from quail_frames.optimizer.rules.limit_sorted import limit_sorted
 from quail_frames.optimizer.rules.push_asks import push_asks
 from quail_frames.optimizer.rules.push_filters import push_filters
 from quail_frames.optimizer.rules.stop_early import stop_early
+from quail_frames.optimizer.statistics import ColumnFigures, SourceFigures, Statistics
 from quail_frames.plan.logical import (
     Ask,
     AskPairs,
@@ -20,12 +22,13 @@ from quail_frames.plan.logical import (
     Node,
     Project,
     Slice,
+    Source,
     Step,
     WithColumns,
     columns,
     walk,
 )
-from tests.optimizer.plans import SOURCE, aggregate, expr, keeps, question, shape, sort
+from tests.optimizer.plans import SOURCE, aggregate, column, expr, keeps, question, shape, sort
 from tests.optimizer.test_pair_rules import RIGHT
 from tests.optimizer.test_pair_rules import join as ai_join
 
@@ -159,12 +162,45 @@ def test_what_would_change_the_join_stays_below(side: Node) -> None:
 
 
 def test_the_share_that_a_join_keeps_follows_what_its_other_side_lost() -> None:
-    assert surviving_share(joined("inner"), "left") == 1
-    assert surviving_share(joined("inner", SOURCE, FILTERED), "left") < 1
-    assert surviving_share(joined("inner", SOURCE, Filter(FILTERED, ())), "left") < surviving_share(
-        joined("inner", SOURCE, FILTERED), "left"
-    )
-    assert surviving_share(joined("left", SOURCE, FILTERED), "left") == 1
+    prices = Prices.assumed()
+    assert surviving_share(joined("inner"), "left", prices) == 1
+    assert surviving_share(joined("inner", SOURCE, FILTERED), "left", prices) == 0.5
+    twice = Filter(FILTERED, (expr("dear", "y"),))
+    assert surviving_share(joined("inner", SOURCE, twice), "left", prices) == 0.25
+    assert surviving_share(joined("left", SOURCE, FILTERED), "left", prices) == 1
+
+
+def keyed(how: str, values: float | None, others: float | None, passing: float) -> tuple[Join, Prices]:
+    """A join of 1,000 rows on key b with 1,000 on key y, of which a filter passes a share, and its figures."""
+    left, right = Source(object(), "l", SOURCE.columns), Source(object(), "r", RIGHT.columns)
+    figures = {
+        id(left.frame): SourceFigures(1000.0, "counted", {"b": ColumnFigures(1.0, values)}),
+        id(right.frame): SourceFigures(1000.0, "counted", {"y": ColumnFigures(1.0, others)}),
+    }
+    cheap = expr("cheap", "y")
+    join = replace(joined(how, left, Filter(right, (cheap,))), detail=((column("b"), column("y")),))
+    return join, Prices.assumed().about(Statistics(figures, passing={cheap.key: passing}))
+
+
+@pytest.mark.parametrize(
+    ("how", "values", "others", "passing", "share"),
+    [
+        ("inner", None, None, 0.1, 0.1),  # keys of both tables
+        ("inner", 100, None, 0.5, 1.0),  # 500 partners are left for 100 values
+        ("inner", 100, None, 0.02, 0.2),
+        ("semi", 100, 50, 1.0, 0.5),  # half of the values are not there
+        ("anti", 100, 50, 1.0, 0.5),
+        ("semi", 100, 100, 0.1, 1 - 0.9**10),  # a value is gone once its ten rows are
+        ("anti", None, None, 0.9, 0.1),
+    ],
+)
+def test_the_share_that_a_join_keeps_follows_the_values_of_its_keys(
+    how: str, values: float | None, others: float | None, passing: float, share: float
+) -> None:
+    join, prices = keyed(how, values, others, passing)
+    assert surviving_share(join, "left", prices) == pytest.approx(share)
+    lifted = lift_asks(replace(join, left=Ask(join.left, keep=(keeps(Q),))), prices)
+    assert isinstance(lifted, Ask) == (share < 0.95)
 
 
 # limit_sorted ---------------------------------------------------------------------------

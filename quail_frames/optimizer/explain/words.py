@@ -22,6 +22,7 @@ from quail_frames.plan.logical import (
     WithColumns,
     inputs,
 )
+from quail_frames.plan.selectivity import SEEN
 
 Notes = Callable[[Node], list[str]]
 """Lines that are added to what a step's own words say."""
@@ -81,7 +82,7 @@ def _ask_words(ask: Ask) -> list[str]:
         lines.append(f"  {letter(number)}) {describe_call(use.call)}{place}{wanted}")
     for predicate in ask.keep:
         assert predicate.test is not None
-        share = passing_share(predicate.test.condition, predicate.calls)
+        share = passing_share(predicate.test.condition, predicate.calls, SEEN)
         lines.append(f"  keep rows where {predicate.text} (about {share:.0%})")
     if ask.limit is not None:
         lines.append(f"  stop once {ask.limit:,} rows are through")

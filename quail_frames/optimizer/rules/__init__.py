@@ -46,7 +46,7 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-PRICED: frozenset[Rule] = frozenset({choose_by_cost, order_calls, push_asks})
+PRICED: frozenset[Rule] = frozenset({choose_by_cost, lift_asks, order_calls, push_asks})
 """Rules that decide by prices: they are called with the plan and the `Prices`."""
 
 

@@ -9,69 +9,50 @@ expected to remove rows.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
 
+from quail_frames.optimizer.prices import Prices
+from quail_frames.optimizer.tables import partnered_share, table_of
 from quail_frames.plan.logical import (
     Ask,
-    AskPairs,
-    Filter,
     Join,
     Names,
     Node,
     Project,
-    Slice,
-    Source,
+    Side,
     WithColumns,
     columns,
-    inputs,
     names_of,
     rewrite,
     with_inputs,
 )
 
 Lifted = Ask | WithColumns | Project
-SEMI_SHARE = 0.5
-"""Assumed of a semi or an anti join: the share of rows that it keeps."""
-FILTERED_SHARE = 0.5
-"""Assumed of a side with a filter: the share of its partners that are still there."""
+WORTH_IT = 0.95
+"""A join that is expected to keep more of a side's rows leaves the plan as it is: shares are estimates."""
 
 
-def lift_asks(plan: Node) -> Node:
+def lift_asks(plan: Node, prices: Prices | None = None) -> Node:
     """The plan with the AI operators of a join's side above the join, where it is expected to remove rows."""
-    return rewrite(plan, lambda node: _lifted(node) if isinstance(node, Join) else node)
+    known = Prices.assumed() if prices is None else prices
+    return rewrite(plan, lambda node: _lifted(node, known) if isinstance(node, Join) else node)
 
 
-def surviving_share(join: Join, side: Literal["left", "right"]) -> float:
-    """Expected share of a side's rows that the join keeps; keys are taken for those of a foreign key.
-
-    A side that was reduced has lost the partners of as many rows of the other.
-    """
-    if join.how in ("semi", "anti"):
-        return SEMI_SHARE if side == "left" else 1.0
-    if join.how != "inner":
+def surviving_share(join: Join, side: Side, prices: Prices) -> float:
+    """Expected share of a side's rows that the join keeps, by the figures of its keys."""
+    if join.how not in ("inner", "semi", "anti") or (join.how != "inner" and side == "right"):
         return 1.0
-    return _reduced(join.right if side == "left" else join.left)
+    found = partnered_share(join, side, table_of(join.left, prices), table_of(join.right, prices), prices)
+    return 1 - found if join.how == "anti" else found
 
 
-def _reduced(node: Node) -> float:
-    """Share of its source's rows that a side still has."""
-    if isinstance(node, Source):
-        return 1.0
-    share = _reduced(inputs(node)[0])
-    if isinstance(node, Slice):
-        return share * FILTERED_SHARE
-    removes = isinstance(node, Filter) or (isinstance(node, Ask) and bool(node.keep))
-    removes |= isinstance(node, Join | AskPairs) and node.how in ("semi", "anti")
-    return share * FILTERED_SHARE if removes else share
-
-
-def _lifted(join: Join) -> Node:
+def _lifted(join: Join, prices: Prices) -> Node:
     names = columns(join)
     above: list[Lifted] = []
-    for side in ("left", "right"):
+    sides: tuple[Side, ...] = ("left", "right")
+    for side in sides:
         own = join.left if side == "left" else join.right
         peeled, base = _peeled(own)
-        if peeled and surviving_share(join, side) < 1 and _may_lift(join, side, peeled, base):
+        if peeled and surviving_share(join, side, prices) < WORTH_IT and _may_lift(join, side, peeled, base):
             join = replace(join, left=base) if side == "left" else replace(join, right=base)
             above += peeled
     node: Node = join
