@@ -14,11 +14,11 @@ import torch
 
 from benchmarks import data
 from benchmarks.common import Machine, Spent, Watch, model_options, show, write
-from benchmarks.export import huggingface_folder
 from benchmarks.prompts import filter_call, row_prompts, token_batch
 from benchmarks.transformers_loop import TransformersLoop
 from quail_frames.plan.physical import AnswerOutput, Chain, PlannedCall
 from quail_frames.runtime.engine import Engine
+from quail_frames.runtime.models.export import huggingface_folder
 from quail_frames.runtime.readouts.true_false import TrueFalseReadout
 from quail_frames.runtime.report import RunReport
 from quail_frames.runtime.tokens.ragged import Ragged
@@ -130,7 +130,7 @@ def run(options: Namespace) -> Result:
     """Load both sides, warm them up, measure."""
     torch.set_num_threads(options.threads)
     with Engine(options.model, dtype=options.dtype) as engine:
-        loop = TransformersLoop(huggingface_folder(options.model, engine.identity), options.dtype)
+        loop = TransformersLoop(huggingface_folder(options.model), options.dtype)
         texts = data.cut_to(data.texts("reviews"), TOKENS, engine.tokenizer)[: options.texts]
         rows = engine.tokenizer.encode(texts)
         measure(engine, loop, rows.take(np.arange(2)), chunks=1)

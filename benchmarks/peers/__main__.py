@@ -16,12 +16,12 @@ import numpy as np
 import torch
 
 from benchmarks.common import Machine, model_options, show, write
-from benchmarks.export import huggingface_folder
 from benchmarks.filter_chain import NOISE
 from benchmarks.peers.client import VARIABLE, Peer, PeerSettings
 from benchmarks.peers.measure import Figures, measure
 from benchmarks.peers.shapes import SHAPES, TRACE_TOKENS
 from quail_frames.runtime.engine import Engine
+from quail_frames.runtime.models.export import huggingface_folder
 
 WARM_UP = 0.02
 """Scale of the run before the measured one."""
@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> None:
     torch.set_num_threads(options.threads)
     machine = Machine.here()
     with Engine(options.model, dtype=options.dtype, kv_budget=options.kv_gib << 30) as engine:
-        folder = huggingface_folder(options.model, engine.identity)
+        folder = huggingface_folder(options.model)
         longest = min(TRACE_TOKENS + 256, engine.max_length)
         settings = PeerSettings(folder, options.dtype, options.threads, longest, options.kv_gib)
         print("starting vLLM; the first time it compiles for minutes", flush=True)

@@ -154,6 +154,7 @@ def recompute_cost(config: ModelConfig) -> Callable[[int], float]:
 def traits_of(spec: ModelSpec, head: DecisionHead | None) -> ModelTraits:
     """What spec and decision head say about prompts and read-outs."""
     markers = Markers(spec.before_preamble, spec.after_cue, spec.bos_id)
+    scoring = None if head is None and spec.label_scoring == "decision_choice" else spec.label_scoring
     return ModelTraits(
         markers,
         spec.pooling,
@@ -164,7 +165,7 @@ def traits_of(spec: ModelSpec, head: DecisionHead | None) -> ModelTraits:
         decision=None
         if head is None
         else DecisionFormat(spec.masked_options, spec.blocks, head.width, spec.head_questions),
-        default_label_scoring=spec.label_scoring,
+        default_label_scoring=scoring,
     )
 
 

@@ -119,15 +119,11 @@ def test_an_error_of_vllm_ends_the_run() -> None:
             query.with_columns(ok=qf.ai_if("Is {text} one?")).collect(engine=engine)
 
 
-def test_a_model_that_vllm_cannot_read_or_an_absent_vllm_is_refused_with_advice(tmp_path: Any) -> None:
+def test_an_absent_vllm_and_a_schedule_that_is_none_are_refused_with_advice(tmp_path: Any) -> None:
     from quail_frames.runtime.backends.options import NativeOptions
 
-    gguf = tmp_path / "some.gguf"
-    gguf.touch()
-    with pytest.raises(qf.ModelError, match=r"reads folders with config\.json"):
-        open_vllm(str(gguf), NativeOptions(), {})
     with pytest.raises(qf.ModelError, match="choose 'pipelined' or 'stages'"):
-        open_vllm(str(gguf), NativeOptions(), {"schedule": "staged"})
+        open_vllm(str(tmp_path), NativeOptions(), {"schedule": "staged"})
     if find_spec("vllm") is None:
         with pytest.raises(qf.ModelError, match=r"needs the package vllm: pip install 'quail-frames\[vllm\]'"):
             Engine(str(tmp_path), backend="vllm")

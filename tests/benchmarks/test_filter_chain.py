@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 
 from benchmarks import data
-from benchmarks.export import huggingface_config, huggingface_folder
 from benchmarks.filter_chain import QUESTIONS, measure
 from benchmarks.prompts import filter_call, row_prompts
 from benchmarks.transformers_loop import TransformersLoop
 from quail_frames.runtime.engine import Engine
 from quail_frames.runtime.models.config import config_from_huggingface
+from quail_frames.runtime.models.export import huggingface_config, huggingface_folder
 from quail_frames.runtime.models.safetensors import read_json
 from quail_frames.runtime.tokens.oracle_tokenizer import OracleTokenizer
 
 
 def test_both_sides_give_the_same_answers_and_count_their_tokens(tiny: Path) -> None:
     with Engine(str(tiny), dtype="float32") as engine:
-        loop = TransformersLoop(huggingface_folder(str(tiny), engine.identity), "float32")
+        loop = TransformersLoop(huggingface_folder(str(tiny)), "float32")
         rows = engine.tokenizer.encode(["short", "a review of some length, with words in it", "", "the end"])
         result = measure(engine, loop, rows, chunks=2)
         whole = [row_prompts(engine, filter_call(engine, question), rows) for question in QUESTIONS]

@@ -25,11 +25,11 @@ from quail_frames.runtime.backends.asking import Answered, Reply, WholeAsk
 from quail_frames.runtime.backends.options import NativeOptions
 from quail_frames.runtime.backends.scheduler import RequestModel
 from quail_frames.runtime.batch import Float32, Int32
-from quail_frames.runtime.compiled import ModelTraits
 from quail_frames.runtime.loading import OpenedModel
-from quail_frames.runtime.models.hub import resolve
-from quail_frames.runtime.tokens.layouts import Markers
+from quail_frames.runtime.models.export import huggingface_folder
+from quail_frames.runtime.models.load import ModelSpec, decision_options
 from quail_frames.runtime.tokens.tokenizer import Tokenizer
+from quail_frames.runtime.torch_model import traits_of
 
 MOST_IDS = 128
 """Log-probabilities of this many named tokens can be read in one request."""
@@ -235,20 +235,16 @@ def open_vllm(model: str, native: NativeOptions, options: Mapping[str, Any]) -> 
     schedule = options.get("schedule", "pipelined")
     if schedule not in ("pipelined", "stages"):
         raise ModelError(f"schedule={schedule!r}: choose 'pipelined' or 'stages'.")
-    folder = resolve(model)
-    if not folder.is_dir():
-        raise ModelError(
-            f"backend='vllm' reads folders with config.json, tokenizer.json and safetensors, which {model!r} is not: "
-            "give one, or a Hugging Face id, or use backend='native'."
-        )
+    folder = huggingface_folder(model)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     tokenizer = Tokenizer.from_folder(folder, config.get("bos_token_id"))
+    spec = ModelSpec(0, tokenizer.bos_id, **decision_options(folder))
     arguments = _arguments(str(folder), native, options.get("engine_args", {}))
     asker = VllmAsker(lambda: Pump.start(arguments), native.token_budget or TOKENS_UNDER_WAY, schedule == "stages")
     return OpenedModel(
         RequestModel(asker),
         tokenizer,
-        ModelTraits(Markers(bos=tokenizer.bos_id)),
+        traits_of(spec, None),
         shape_of(config),
         identity=f"vllm {model} {arguments['dtype']}",
         context_length=asker.max_model_len - 1,

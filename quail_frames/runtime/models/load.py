@@ -159,7 +159,7 @@ def open_files(name: str | os.PathLike[str]) -> ModelFiles:
         config = source.config()
         _check_vocabulary(config, tokenizer, os.fspath(name))
     if adapter is None:
-        return ModelFiles(os.fspath(name), source, config, tokenizer, _decision_options(path), str(path))
+        return ModelFiles(os.fspath(name), source, config, tokenizer, decision_options(path), str(path))
     adapted = AdaptedWeights(source, adapter)
     return ModelFiles(os.fspath(name), adapted, config, tokenizer, adapter.spec, str(adapter.path))
 
@@ -205,7 +205,7 @@ def _open(path: Path) -> tuple[SafetensorsFolder | GgufWeights, Tokenizer]:
     return weights, Tokenizer.from_gguf(weights.file.metadata, str(path))
 
 
-def _decision_options(path: Path) -> dict[str, Any]:
+def decision_options(path: Path) -> dict[str, Any]:
     """Fields of `ModelSpec` that a model's folder gives in decision.json: how its decision head was trained.
 
     A model without the file has none; the file of a model whose options stand in sequence as JSON objects is

@@ -22,6 +22,7 @@ from quail_frames.runtime.engine import Engine
 from quail_frames.runtime.models.adapter import PACKAGED, adapter_path
 from quail_frames.runtime.models.attention import causal_attention
 from quail_frames.runtime.models.decision_head import PREFIX, sizes
+from quail_frames.runtime.models.export import huggingface_folder
 from quail_frames.runtime.models.load import LoadedModel, load_model
 
 RANK, ALPHA = 3, 7.5
@@ -196,3 +197,23 @@ def test_names_that_stand_for_adapters(tmp_path: Path, monkeypatch: pytest.Monke
     file.unlink()
     with pytest.raises(ModelError, match=r"'ours' lacks its file .*Install quail-frames again"):
         adapter_path("ours")
+
+
+def test_an_adapter_is_exported_as_a_folder_with_its_changes_and_its_calibration(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QUAIL_FRAMES_CACHE", str(tmp_path / "cache"))
+    tensors = random_adapter(base) | random_head(48)
+    own = write_adapter(tmp_path / "own.safetensors", base, tensors, bias=0.25, label_scoring="decision_choice")
+    folder = huggingface_folder(str(own))
+    adapted, exported = load_model(own, dtype="float32"), load_model(folder, dtype="float32")
+    torch.testing.assert_close(logits_of(exported), logits_of(adapted), rtol=1e-5, atol=1e-5)
+    assert exported.spec == adapted.spec and exported.spec.bias == 0.25
+    assert adapted.head is not None and exported.head is None, "other engines do not know a decision head"
+    call = AiClassify(Template((Slot(0),)), ("text",), labels=LABELS)
+    with Engine(str(folder)) as engine:
+        assert engine.resolve(call, (0,)).scoring != "decision_choice", "auto is another scoring without a head"
+    written = (folder / "model.safetensors").stat().st_mtime_ns
+    assert huggingface_folder(str(own)) == folder
+    assert (folder / "model.safetensors").stat().st_mtime_ns == written, "it is written once"
+    assert huggingface_folder(str(base)) == base, "a folder is its own export"
