@@ -11,7 +11,7 @@ PYTEST_ARGS ?=
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint test-slow bench gpu-check backend-check train-decide clean
+.PHONY: help demo test lint test-slow bench gpu-check backend-check server-check train-decide clean
 
 help:
 	@echo "make demo       install what is needed into $(VENV), fetch the default model, run the demo"
@@ -20,6 +20,7 @@ help:
 	@echo "make bench      our filter chain beside a plain transformers loop, figures in benchmarks/out"
 	@echo "make gpu-check PYTHON=python3   on a CUDA machine: kernel tests, parity, figures in benchmarks/out/gpu; installs nothing"
 	@echo "make backend-check PEER_PYTHON=/path/to/python   native and vLLM answers side by side, where both are installed"
+	@echo "make server-check PEER_PYTHON=/path/to/python    backend=\"openai\" against vLLM's own server, started from that Python"
 	@echo "make train-decide  train the decision model again: DATA=folder of training sets, THREADS=cores; see training/README.md"
 	@echo "make clean      remove $(VENV), caches and build outputs"
 
@@ -50,6 +51,11 @@ backend-check:
 	@test -n "$(PEER_PYTHON)" || { echo "name a Python that has vLLM and this package: PEER_PYTHON=..."; exit 1; }
 	mkdir -p benchmarks/out
 	$(PEER_PYTHON) -m benchmarks.backend_agreement --json benchmarks/out/backend_agreement.json
+
+server-check:
+	@test -n "$(PEER_PYTHON)" || { echo "name a Python that has vLLM and this package: PEER_PYTHON=..."; exit 1; }
+	mkdir -p benchmarks/out
+	$(PEER_PYTHON) -m benchmarks.server_check --json benchmarks/out/server_check.json
 
 DATA ?= ../shared/training
 THREADS ?= 2

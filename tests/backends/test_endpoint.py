@@ -13,6 +13,7 @@ import pytest
 import quail_frames as qf
 from quail_frames.lazy import engines
 from quail_frames.runtime.backends.endpoint.reading import read_reply
+from quail_frames.runtime.backends.endpoint.transport import proxy_for
 from quail_frames.runtime.backends.endpoint.troubles import Retry
 from quail_frames.runtime.engine import Engine
 from quail_frames.runtime.readouts.answers import AnswerSpec
@@ -220,6 +221,15 @@ def test_an_endpoint_that_refuses_everything_ends_the_run() -> None:
         with pytest.raises(qf.ModelError, match="HTTP 418: not now"):
             qf.lazy(numbered(100)).with_columns(ok=qf.ai_if("Is {text} even?")).collect(engine=engine)
         assert len(server.requests) < 100
+
+
+def test_the_environments_proxy_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"https_proxy": "http://proxy:3128", "no_proxy": "localhost,inside.example"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("http_proxy", raising=False)
+    assert proxy_for("https://api.example/v1") == "http://proxy:3128"
+    assert proxy_for("https://inside.example/v1") is None
+    assert proxy_for("http://api.example/v1") is None
 
 
 def test_closing_a_run_closes_its_connections() -> None:

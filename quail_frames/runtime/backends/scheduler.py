@@ -126,7 +126,7 @@ class RequestScheduler:
                 started = time.perf_counter()
                 shown = started if now - shown > OUTPUT_SECONDS else shown
             yield from operator.take_output(last=True)
-            _warn_of_failures(len(report.failures) - known, report)
+            warn_of_failures(len(report.failures) - known, report)
         finally:
             for cancel in flight.cancels.values():
                 cancel()
@@ -236,7 +236,8 @@ def _into(flight: Flight, sent: Sent) -> Callable[[int, Reply | Exception], None
     return lambda number, reply: flight.replies.put((sent, number, reply))
 
 
-def _warn_of_failures(count: int, report: RunReport) -> None:
+def warn_of_failures(count: int, report: RunReport) -> None:
+    """Warn of the report's last so many failures."""
     if count > 0:
         last = report.failures[-1]
         rows = "1 answer is" if count == 1 else f"{count:,} answers are"
