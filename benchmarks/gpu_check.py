@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -98,16 +98,18 @@ def kernel_tests(tiny: bool) -> tuple[bool, str]:
 
 
 class Recorder:
-    """A model that notes every batch with its answers."""
+    """A model that notes every batch with its logits, also where the engine would take answers."""
 
     def __init__(self, model: DeviceModel) -> None:
         self._model = model
         self.batches: list[tuple[Batch, list[Float32]]] = []
 
     def run(self, batch: Batch) -> list[Float32]:
-        answers = self._model.run(batch)
-        self.batches.append((batch, answers))
-        return answers
+        reads = tuple(replace(read, readout=replace(read.readout, answer=None)) for read in batch.reads)
+        batch = replace(batch, reads=reads)
+        logits = self._model.run(batch)
+        self.batches.append((batch, logits))
+        return logits
 
     def clock(self) -> float:
         return self._model.clock()
@@ -115,7 +117,7 @@ class Recorder:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What the engine asked of the model under test, and its answers; `pages` is the size of the arena."""
+    """What the engine asked of the model under test, and its logits; `pages` is the size of the arena."""
 
     setting: Setting
     batches: list[tuple[Batch, list[Float32]]]

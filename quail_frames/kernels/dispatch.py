@@ -1,7 +1,8 @@
 """Which implementation runs each operation on each device.
 
 The choice is made once per operation and device, at its first use or by `choices` at start, and does not depend on
-timings, so that two processes on equal machines choose alike. `QUAIL_FRAMES_KERNELS` or `override` change it.
+timings, so that two processes on equal machines choose alike. `QUAIL_FRAMES_KERNELS` and `override` change it for
+the process, `pinned` for an engine.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import functools
 import importlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -95,12 +97,15 @@ OPERATIONS: dict[str, tuple[Candidate, ...]] = {
 }
 """Candidates of each operation, best first."""
 
+Pins = tuple[tuple[str, str], ...]
+"""Operations and the candidates that they are held to."""
 _overrides: dict[str, str] = {}
+_pins: ContextVar[Pins] = ContextVar("quail_frames_kernels", default=())
 
 
 def implementation(operation: str, device: torch.device) -> Callable[..., Any]:
     """The function that runs `operation` on `device`; has the signature of the operation's reference."""
-    return _chosen(operation, *_place(device))[1]
+    return _chosen(operation, *_place(device), _pins.get())[1]
 
 
 def choices(device: torch.device | str) -> tuple[Choice, ...]:
@@ -110,7 +115,7 @@ def choices(device: torch.device | str) -> tuple[Choice, ...]:
     quantize: torch; triton: no CUDA device
     """
     place = _place(torch.device(device))
-    return tuple(_chosen(operation, *place)[0] for operation in OPERATIONS)
+    return tuple(_chosen(operation, *place, _pins.get())[0] for operation in OPERATIONS)
 
 
 def override(**names: str) -> None:
@@ -135,6 +140,21 @@ def using(**names: str) -> Iterator[None]:
         override(**before)
 
 
+@contextmanager
+def pinned(names: Mapping[str, str]) -> Iterator[None]:
+    """Pins in this thread alone, before those of the process: what one engine was told.
+
+    >>> with pinned({"all": "torch"}):
+    ...     str(choices("cpu")[0])
+    'quantize: torch'
+    """
+    token = _pins.set(tuple(names.items()))
+    try:
+        yield
+    finally:
+        _pins.reset(token)
+
+
 def _place(device: torch.device) -> tuple[str, int | None]:
     """Type and number of a device: "cuda" means the current one, and a choice is made once for it."""
     index = torch.cuda.current_device() if device.type == "cuda" and device.index is None else device.index
@@ -142,38 +162,38 @@ def _place(device: torch.device) -> tuple[str, int | None]:
 
 
 @functools.cache
-def _chosen(operation: str, device_type: str, index: int | None) -> tuple[Choice, Callable[..., Any]]:
+def _chosen(operation: str, device_type: str, index: int | None, pins: Pins) -> tuple[Choice, Callable[..., Any]]:
     device = torch.device(device_type, index) if index is not None else torch.device(device_type)
-    pinned = _pinned(operation)
+    held_to = _pinned(operation, pins)
     passed_over: list[tuple[str, str]] = []
     for candidate in OPERATIONS[operation]:
-        if pinned is not None and candidate.name != pinned:
+        if held_to is not None and candidate.name != held_to:
             continue
-        reason = _why_not(candidate, device, pinned is not None)
+        reason = _why_not(candidate, device, held_to is not None)
         if reason is None:
             choice = Choice(operation, str(device), candidate.name, tuple(passed_over))
             return choice, load(candidate.target)
         passed_over.append((candidate.name, reason))
-    raise ValueError(f"{operation} is pinned to {pinned!r}, which cannot run on {device}: {passed_over[0][1]}")
+    raise ValueError(f"{operation} is pinned to {held_to!r}, which cannot run on {device}: {passed_over[0][1]}")
 
 
-def _pinned(operation: str) -> str | None:
-    names = {**parse_environment(os.environ.get(ENVIRONMENT, "")), **_overrides}
+def _pinned(operation: str, pins: Pins) -> str | None:
+    names = {**parse_pins(os.environ.get(ENVIRONMENT, "")), **_overrides, **dict(pins)}
     pinned = names.get(operation, names.get("all"))
     offered = {candidate.name for candidate in OPERATIONS[operation]}
     # `all=deep_gemm` can only speak for the operations that have it.
     return pinned if pinned in offered else None
 
 
-def parse_environment(text: str) -> dict[str, str]:
+def parse_pins(text: str, source: str = ENVIRONMENT) -> dict[str, str]:
     """Pins in the form `triton` (every operation) or `operation=name,operation=name`.
 
-    >>> parse_environment("triton,restricted_head=torch")
+    >>> parse_pins("triton,restricted_head=torch")
     {'all': 'triton', 'restricted_head': 'torch'}
     """
     parts = [part.strip().partition("=") for part in text.split(",") if part.strip()]
     names = {left.strip() if sign else "all": (right if sign else left).strip() for left, sign, right in parts}
-    _validate(names, ENVIRONMENT)
+    _validate(names, source)
     return names
 
 

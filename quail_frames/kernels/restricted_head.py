@@ -5,8 +5,6 @@ Read-outs run on the device, so that only answers cross the bus.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
@@ -37,22 +35,15 @@ def read_best(logits: Tensor) -> Tensor:
     return logits.argmax(dim=-1)
 
 
-def read_true_false(
-    logits: Tensor,
-    is_true: Tensor,
-    pooling: Literal["max", "logsumexp"] = "max",
-    temperature: float = 1.0,
-    bias: float = 0.0,
-) -> tuple[Tensor, Tensor]:
-    """`(answer, score)` of each row: Boolean and float32 in 0..1, both (answers,).
+def true_false_margins(logits: Tensor, true_tokens: int, pooling: str, temperature: float, bias: float) -> Tensor:
+    """Calibrated log-odds of TRUE of each row (answers,) float32; above 0 the answer is TRUE.
 
-    `margin = (pool(TRUE logits) - pool(FALSE logits)) / temperature + bias`; answer = margin > 0, score =
-    sigmoid(margin). `is_true` (choices,) or (answers, choices) Boolean marks the columns that spell TRUE.
+    `(pool(TRUE logits) - pool(FALSE logits)) / temperature + bias`; the first `true_tokens` columns of `logits`
+    (answers, choices) spell TRUE, the others FALSE, and pool is `max` or `logsumexp`.
     """
-    true, false = logits.masked_fill(~is_true, -torch.inf), logits.masked_fill(is_true, -torch.inf)
+    true, false = logits[:, :true_tokens], logits[:, true_tokens:]
     if pooling == "max":
         difference = true.amax(dim=-1) - false.amax(dim=-1)
     else:
         difference = true.logsumexp(dim=-1) - false.logsumexp(dim=-1)
-    margin = difference / temperature + bias
-    return margin > 0, margin.sigmoid()
+    return difference / temperature + bias

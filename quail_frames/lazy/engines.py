@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Protocol, Unpack
+from typing import Any, Literal, Protocol, Unpack
 from weakref import WeakValueDictionary
 
 import pyarrow as pa
@@ -16,13 +16,16 @@ from quail_frames.plan.calls import AiCall
 from quail_frames.plan.physical import Chain, PairJoin, PlannedCall
 from quail_frames.runtime.backends.options import Backend, BackendOptions, NativeOptions, check_backend
 from quail_frames.runtime.operators.candidates import AnchorBatch
-from quail_frames.runtime.options import DEFAULT_MODEL, check_options
+from quail_frames.runtime.options import DEFAULT_MODEL, check_devices, check_kernels, check_options
 
 
 class Runner(Protocol):
     """What the lazy layer needs of an engine."""
 
-    closed: bool
+    @property
+    def closed(self) -> bool:
+        """Further runs raise."""
+        ...
 
     def resolve(self, call: AiCall, inputs: tuple[int, ...], anchors: tuple[int, ...] = ()) -> PlannedCall:
         """The call with layout and scoring chosen for this engine's model."""
@@ -57,6 +60,8 @@ class EngineOptions:
     kv_budget: int | None = None
     token_budget: int | None = None
     max_length: int | None = None
+    kernels: str | None = None
+    devices: tuple[str, ...] | Literal["all"] | None = None
     backend: str = "native"
     backend_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
 
@@ -78,6 +83,8 @@ def configure(
     kv_budget: int | None = None,
     token_budget: int | None = None,
     max_length: int | None = None,
+    kernels: str | Mapping[str, str] | None = None,
+    devices: Literal["all"] | Sequence[str] | None = None,
     **options: Unpack[BackendOptions],
 ) -> None:
     """Choose the engine of every query that names none. Loads nothing yet.
@@ -102,6 +109,11 @@ def configure(
         Most tokens of one batch; None lets the engine choose.
     max_length
         Longest prompt in tokens; None is the model's own limit.
+    kernels
+        Which implementation runs an operation on a GPU; as in `Engine`.
+    devices
+        Several devices of this machine instead of one: `"all"` its GPUs, or their names; each
+        runs in a process of its own, as in `EngineGroup`.
     **options
         Of the backend: `base_url`, `api_key`, `concurrency` and others; docs/backends.md has them all.
 
@@ -118,9 +130,13 @@ def configure(
     global _options, _current, _used
     budgets = {"kv_budget": kv_budget, "token_budget": token_budget, "max_length": max_length}
     name = check_options(model, device=device, dtype=dtype, **budgets)
-    check_backend(backend, NativeOptions(device, dtype, kv_budget, token_budget, max_length), options)
+    several = check_devices(devices, device)
+    pins = check_kernels(kernels, device if several is None else "cuda" if several == "all" else several[0])
+    check_backend(backend, NativeOptions(device, dtype, kv_budget, token_budget, max_length, kernels=pins), options)
     with _lock:
-        _options = EngineOptions(name, device, dtype, **budgets, backend=backend, backend_options=options)
+        _options = EngineOptions(
+            name, device, dtype, **budgets, kernels=pins, devices=several, backend=backend, backend_options=options
+        )
         _current, _used = _engines.get(_options), False
 
 
@@ -169,7 +185,12 @@ def close_default_engine() -> None:
 
 def _make_engine(options: EngineOptions) -> Runner:
     from quail_frames.runtime.engine import Engine  # loads torch: only when a model is asked
+    from quail_frames.runtime.group import EngineGroup
 
     arguments = {each.name: getattr(options, each.name) for each in fields(options)}
-    own = arguments.pop("backend_options")
-    return Engine(arguments.pop("model"), **arguments, **own)
+    arguments |= arguments.pop("backend_options")
+    model, devices = arguments.pop("model"), arguments.pop("devices")
+    if devices is None:
+        return Engine(model, **arguments)
+    del arguments["device"]
+    return EngineGroup(model, devices=devices, **arguments)

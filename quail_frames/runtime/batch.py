@@ -22,9 +22,29 @@ Float32 = npt.NDArray[np.float32]
 NO_COPIES = np.zeros((0, 2), dtype=np.int64)
 
 
+@dataclass(frozen=True)
+class TrueFalseMargin:
+    """An answer in one number: `(pool(TRUE logits) - pool(FALSE logits)) / temperature + bias`.
+
+    The first `true_tokens` ids spell TRUE, the others FALSE; pool is `max` or `logsumexp`.
+    """
+
+    true_tokens: int
+    pooling: str = "max"
+    temperature: float = 1.0
+    bias: float = 0.0
+
+
+@dataclass(frozen=True)
+class BestColumn:
+    """An answer in one number: the column of the largest logit, the first of equals."""
+
+
 @dataclass(frozen=True, eq=False)
 class ReadoutSpec:
     """What is read at a row: logits of `token_ids`, and the log-sum-exp over the vocabulary if `normalize`.
+
+    A model may give `answer` in their place, as a single column, so that only answers cross a GPU's bus.
 
     With `options` > 0 the model's decision head is read instead: an ask has so many option rows and then its final
     row, and gives one row of logits [options].
@@ -33,6 +53,11 @@ class ReadoutSpec:
     token_ids: Int32
     normalize: bool = False
     options: int = 0
+    answer: TrueFalseMargin | BestColumn | None = None
+
+    def answered(self, logits: Float32) -> bool:
+        """Whether these rows are the answers themselves: one column where there are at least two logits."""
+        return self.answer is not None and logits.shape[1] == 1
 
 
 @dataclass(frozen=True, eq=False)

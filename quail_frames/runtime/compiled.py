@@ -140,8 +140,10 @@ class CompiledCall:
         if isinstance(self.readout, DecisionChoiceReadout) and not isinstance(self.planned.call, AiClassify):
             return self._decode_margins(self.readout.margins(logits))
         if isinstance(self.readout, OneOfMany | DecisionChoiceReadout):
-            probabilities = self.readout.probabilities(logits)
-            return Answers(probabilities.argmax(axis=1).astype(np.int16), probabilities)
+            call = self.planned.call
+            wanted = isinstance(call, AiClassify) and call.probabilities
+            shares = self.readout.probabilities(logits) if wanted else None
+            return Answers(self.readout.best(logits).astype(np.int16), shares)
         assert isinstance(self.readout, TrueFalseReadout)
         return self._decode_margins(self.readout.margins(logits))
 
@@ -183,7 +185,7 @@ def make_readout(planned: PlannedCall, tokenizer: Tokenizer, traits: ModelTraits
         return _decision_readout(call, encode, traits)
     assert isinstance(call, AiClassify)
     if planned.scoring == "letters":
-        return LettersReadout.of(encode, len(call.labels), traits.letters_temperature)
+        return LettersReadout.of(encode, len(call.labels), traits.letters_temperature, call.probabilities)
     if planned.scoring == "trie_tree":
         return TrieTreeReadout.of(LabelTokens.of(tokenizer, call.labels))
     if planned.scoring == "trie_decode" and call.probabilities:
@@ -209,6 +211,7 @@ def _decision_readout(call: AiCall, encode: Encode, traits: ModelTraits) -> Deci
         masked=form.masked,
         temperature=traits.choice_temperature if about else traits.temperature,
         bias=0.0 if about else traits.bias,
+        probabilities=not isinstance(call, AiClassify) or call.probabilities,
     )
 
 

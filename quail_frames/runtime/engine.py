@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Unpack
 
@@ -23,7 +23,7 @@ from quail_frames.runtime.loading import OpenedModel, open_model
 from quail_frames.runtime.operators.candidates import AnchorBatch
 from quail_frames.runtime.operators.chain import ChainOperator
 from quail_frames.runtime.operators.pairs import PairOperator
-from quail_frames.runtime.options import DEFAULT_MODEL, AttentionPath, Dtype, Products, check_options
+from quail_frames.runtime.options import DEFAULT_MODEL, AttentionPath, Dtype, Products, check_kernels, check_options
 from quail_frames.runtime.report import RunReport
 from quail_frames.runtime.resolve import resolve_call
 from quail_frames.runtime.scheduler import Scheduler
@@ -63,6 +63,10 @@ class Engine:
         Who multiplies matrices on a CPU: `"torch"`, `"numpy"` (float32 only), `"onednn"`;
         `"auto"` measures them for a quarter of a second, once in a process, and takes the
         fastest. Which one it is changes the last digits of a score: name one to pin them.
+    kernels
+        Holds operations of a GPU to one of their implementations, before `QUAIL_FRAMES_KERNELS`:
+        `"torch"`, `"triton,block_scaled_matmul=torch"`, or a mapping of operations to names;
+        docs/kernels.md lists them, and `quail-frames doctor` those chosen.
     **options
         Options of the other backends: `quail_frames.runtime.backends.options.BackendOptions`.
 
@@ -90,6 +94,7 @@ class Engine:
         max_length: int | None = None,
         attention: AttentionPath = "auto",
         products: Products = "auto",
+        kernels: str | Mapping[str, str] | None = None,
         **options: Unpack[BackendOptions],
     ) -> None:
         opened = model if isinstance(model, OpenedModel) else None
@@ -103,8 +108,9 @@ class Engine:
             attention=attention,
             products=products,
         )
+        pins = check_kernels(kernels, device)
         if opened is None:
-            native = NativeOptions(device, dtype, kv_budget, token_budget, max_length, attention, products)
+            native = NativeOptions(device, dtype, kv_budget, token_budget, max_length, attention, products, pins)
             opened = self._opened(self.model_name, backend, native, options)
         self.device = device if backend == "native" and self.model_name != "oracle" else "null"
         self.attention = "unified" if attention == "unified" else "tree"
@@ -133,7 +139,7 @@ class Engine:
     @staticmethod
     def _opened(model: str, backend: Backend, native: NativeOptions, options: BackendOptions) -> OpenedModel:
         if backend == "native" and not options:
-            chosen: Any = {name: getattr(native, name) for name in ("device", "dtype", "attention", "products")}
+            chosen: Any = {name: getattr(native, name) for name in ("device", "dtype", "attention", "products", "kernels")}
             return open_model(model, **chosen)
         return open_backend(backend, model, native, options)
 

@@ -50,7 +50,8 @@ def _label(planned: PlannedCall, spec: AiClassify, call: CompiledCall, prompt: I
         shares = _decision_shares(prompt, option_lines(spec))
     else:
         answers = call.decode(logits_of(state_of(prompt), call.spec.token_ids))
-        assert answers.probabilities is not None
+        if answers.probabilities is None:
+            return spec.labels[int(answers.values[0])]
         shares = tuple(answers.probabilities[0].tolist())
     best = spec.labels[shares.index(max(shares))]
     if not spec.probabilities:

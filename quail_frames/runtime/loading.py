@@ -45,7 +45,13 @@ class OpenedModel:
 
 
 def open_model(
-    name: str, *, device: str, dtype: Dtype, attention: AttentionPath = "auto", products: Products = "auto"
+    name: str,
+    *,
+    device: str,
+    dtype: Dtype,
+    attention: AttentionPath = "auto",
+    products: Products = "auto",
+    kernels: str | None = None,
 ) -> OpenedModel:
     """The model of this name on this device."""
     if device.startswith("simulated:"):
@@ -55,7 +61,7 @@ def open_model(
     if device == "kernels" or device.startswith("cuda"):
         from quail_frames.runtime.device.opening import open_device_model
 
-        return open_device_model(name, device=device, dtype=dtype, attention=attention)
+        return open_device_model(name, device=device, dtype=dtype, attention=attention, kernels=kernels)
     from quail_frames.runtime.torch_model import open_torch_model
 
     return open_torch_model(name, device=device, dtype=dtype, attention=attention, products=products)

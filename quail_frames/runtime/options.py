@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from quail_frames.errors import ModelError
@@ -54,6 +54,58 @@ def check_options(
     _check_count("token_budget", token_budget, 1, "tokens of a batch, such as 2048")
     _check_count("max_length", max_length, 1, "tokens of the longest prompt, such as 4096")
     return str(os.fspath(model))
+
+
+def check_devices(devices: Any, device: Any = "cpu") -> tuple[str, ...] | Literal["all"] | None:
+    """Several devices, in a form that can be compared; None where one device is meant.
+
+    Raises
+    ------
+    ModelError
+        They are no names of devices, or `device` is given too.
+
+    Examples
+    --------
+    >>> check_devices(["cuda:0", "cuda:1"])
+    ('cuda:0', 'cuda:1')
+    """
+    if devices is None:
+        return None
+    if device != "cpu":
+        raise ModelError(f"device= and devices= are both given ({device!r}, {devices!r}): leave one out")
+    if devices == "all":
+        return "all"
+    names = None if isinstance(devices, str) or not isinstance(devices, Sequence) else tuple(devices)
+    if names is None or not all(isinstance(name, str) and name for name in names):
+        raise ModelError(f"devices={devices!r}: give 'all' or a list of names, such as devices=['cuda:0', 'cuda:1']")
+    if not names:
+        raise ModelError("devices=[]: name at least one device, for example devices=['cuda:0', 'cuda:1']")
+    return names
+
+
+def check_kernels(kernels: Any, device: Any) -> str | None:
+    """Pins of operations to implementations, as one text; None where there are none.
+
+    Raises
+    ------
+    ModelError
+        They are of no kind that says that, or the device does not run these kernels. Which names there are is seen
+        when the engine opens.
+
+    Examples
+    --------
+    >>> check_kernels({"all": "triton", "restricted_head": "torch"}, "cuda")
+    'all=triton,restricted_head=torch'
+    """
+    if kernels is None:
+        return None
+    if isinstance(kernels, Mapping):
+        kernels = ",".join(f"{operation}={name}" for operation, name in kernels.items())
+    if not isinstance(kernels, str) or not kernels.strip():
+        raise ModelError(f"kernels={kernels!r}: give a str such as 'torch' or 'prefix_attention=triton', or a mapping")
+    if device != "kernels" and not device.startswith("cuda"):
+        raise ModelError(f"kernels={kernels!r} has no effect on device={device!r}: it is for 'cuda' and 'kernels'")
+    return kernels
 
 
 def _check_choice(option: str, value: Any, valid: Sequence[str]) -> None:

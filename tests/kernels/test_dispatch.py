@@ -6,12 +6,13 @@ import inspect
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
-from quail_frames.kernels import choices, dispatch, override, quantize, using
-from quail_frames.kernels.dispatch import OPERATIONS, failed_check, implementation, load, parse_environment
+from quail_frames.kernels import choices, dispatch, override, pinned, quantize, using
+from quail_frames.kernels.dispatch import OPERATIONS, failed_check, implementation, load, parse_pins
 from quail_frames.kernels.vendor.block_scaled_matmul import cublas_scales
 
 CPU = torch.device("cpu")
@@ -47,10 +48,19 @@ def test_the_environment_pins_and_an_override_wins(monkeypatch: pytest.MonkeyPat
         override()
 
 
+def test_an_engines_pins_hold_in_its_thread_before_those_of_the_process() -> None:
+    with using(quantize="torch"), pinned({"quantize": "triton"}):
+        with pytest.raises(ValueError, match="quantize is pinned to 'triton'"):
+            implementation("quantize", CPU)
+        with ThreadPoolExecutor(1) as other:
+            assert other.submit(implementation, "quantize", CPU).result()
+    assert implementation("quantize", CPU)
+
+
 @pytest.mark.parametrize("text", ["quantise=torch", "quantize=cublas", "all=nothing"])
 def test_unknown_names_are_refused_with_the_known_ones(text: str) -> None:
     with pytest.raises(ValueError, match=r"there are: all, quantize|choose of"):
-        parse_environment(text)
+        parse_pins(text)
 
 
 def test_every_candidate_takes_the_arguments_of_the_reference() -> None:

@@ -28,12 +28,12 @@ from quail_frames.kernels import (
     qk_norm_rope_write,
     quantize,
     read_best,
-    read_true_false,
     restricted_head,
     rope_table,
     silu_mul,
     silu_mul_quantize,
     suffix_attention,
+    true_false_margins,
     unified_attention,
 )
 from tests.kernels.comparison import close, randn
@@ -234,14 +234,11 @@ def test_head_reads_only_what_is_asked() -> None:
 
 def test_true_false_compares_the_best_spellings() -> None:
     logits = torch.tensor([[1.0, 4.0, 2.0, 3.0], [1.0, 0.0, 2.0, -torch.inf], [1.0, 0.0, 1.0, 0.0]])
-    answers, scores = read_true_false(logits, torch.tensor([True, True, False, False]))
-    assert answers.tolist() == [True, False, False]
-    torch.testing.assert_close(scores, torch.tensor([1.0, -1.0, 0.0]).sigmoid())
+    margins = true_false_margins(logits, 2, "max", 1.0, 0.0)
+    assert margins.tolist() == [1.0, -1.0, 0.0]
 
 
 def test_true_false_follows_the_models_pooling_and_calibration() -> None:
-    logits, is_true = torch.tensor([[1.0, 4.0, 2.0, 3.0]]), torch.tensor([True, True, False, False])
+    logits = torch.tensor([[1.0, 4.0, 2.0, 3.0]])
     margin = (torch.logaddexp(logits[0, 0], logits[0, 1]) - torch.logaddexp(logits[0, 2], logits[0, 3])) / 2 - 1
-    answers, scores = read_true_false(logits, is_true, pooling="logsumexp", temperature=2.0, bias=-1.0)
-    assert answers.tolist() == [bool(margin > 0)]
-    torch.testing.assert_close(scores[0], margin.sigmoid())
+    torch.testing.assert_close(true_false_margins(logits, 2, "logsumexp", 2.0, -1.0)[0], margin)

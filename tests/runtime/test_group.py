@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import pickle
+import re
+import signal
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pytest
 
+import quail_frames as qf
 from quail_frames.errors import ContextOverflowError, ModelError, QuailFramesError
 from quail_frames.plan.calls import AiClassify, AiIf
 from quail_frames.plan.conditions import Answer
@@ -16,8 +23,10 @@ from quail_frames.plan.physical import AnswerOutput, Chain, PairJoin, PlannedCal
 from quail_frames.plan.template import Slot, Template
 from quail_frames.runtime.engine import Engine
 from quail_frames.runtime.group import EngineGroup, pieces
+from quail_frames.runtime.group.worker import portable
 from quail_frames.runtime.operators.candidates import AnchorBatch, Candidates
 from quail_frames.runtime.report import RunReport
+from tests.support.endpoint import Endpoint, number_in
 
 TEXTS = [None if number % 17 == 3 else f"text {number % 50} {'x' * (number % 40)}" for number in range(200)]
 TERMS = ["one", "two", None, "two", "three"]
@@ -132,17 +141,137 @@ def test_a_device_that_is_not_there_is_named() -> None:
         EngineGroup("nowhere.gguf", devices=["cpu"])
 
 
-def test_a_group_that_lost_a_process_says_so() -> None:
-    with EngineGroup("oracle", devices=["cpu"]) as group:
-        group._processes[0].terminate()
-        with pytest.raises(ModelError, match="engine 0 has ended"):
-            rows(group.run(chain(), batches()))
-        with pytest.raises(ModelError, match="engine 0 has ended"):
-            rows(group.run(chain(), batches()))
+def test_a_process_that_dies_in_the_middle_ends_the_run_and_the_group() -> None:
+    def endless() -> Iterator[pa.RecordBatch]:
+        while True:
+            yield from batches()
+
+    found: list[dict[str, Any]] = []
+    with EngineGroup("oracle", devices=["cpu", "cpu"], token_budget=600, kv_budget=1 << 20) as group:
+        processes = list(group._processes._started)
+        with pytest.raises(ModelError) as error:
+            for number, batch in enumerate(group.run(chain(), endless())):
+                found += batch.to_pylist()
+                if number == 3:
+                    os.kill(processes[1].pid or 0, signal.SIGKILL)
+        message = r"device 'cpu' \(engine 1\) has ended with exit code -9, with rows ([\d,]+) to ([\d,]+) in work"
+        named = re.search(message, str(error.value))
+        assert named is not None, str(error.value)
+        first, last = (int(number.replace(",", "")) for number in named.groups())
+        assert [row["row"] for row in found] == list(range(len(found))), "what came is in order and without gaps"
+        assert len(found) <= first <= last
+        assert not any(process.is_alive() for process in processes), "the other process is ended too"
+        assert group.closed and not group._queues
+        with pytest.raises(ModelError, match=r"engine 1\) has ended"):
+            group.run(chain(), batches())
 
 
-def test_a_closed_group_says_so() -> None:
-    group = EngineGroup("oracle", devices=["cpu"])
-    group.close()
+def test_an_error_of_the_input_comes_through_and_leaves_the_group_whole(group: EngineGroup) -> None:
+    def fails() -> Iterator[pa.RecordBatch]:
+        yield from batches()
+        raise ZeroDivisionError("in the user's own code")
+
+    with pytest.raises(ZeroDivisionError, match="own code"):
+        rows(group.run(chain(), fails()))
+    assert not group._queues
+    assert len(rows(group.run(chain(), batches()))) == len(TEXTS)
+
+
+def test_an_interrupt_leaves_the_group_whole(group: EngineGroup, single: Engine) -> None:
+    def interrupted() -> Iterator[pa.RecordBatch]:
+        for number, batch in enumerate(batches(TEXTS * 5)):
+            if number == 6:
+                signal.raise_signal(signal.SIGINT)
+            yield batch
+
+    for process in group._processes._started:
+        os.kill(process.pid or 0, signal.SIGINT)  # a terminal sends it to all
+    with pytest.raises(KeyboardInterrupt):
+        rows(group.run(chain(), interrupted()))
+    assert not group._queues
+    assert rows(group.run(chain(), batches())) == rows(single.run(chain(), batches()))
+
+
+def test_an_error_of_no_kind_of_ours_comes_through_with_its_name() -> None:
+    assert str(portable(KeyError("weights"))) == "KeyError: 'weights'"
+    overflow = ContextOverflowError("too long", row=3)
+    assert portable(overflow) is overflow and pickle.loads(pickle.dumps(overflow)).row == 3
+
+
+@pytest.mark.filterwarnings("ignore::quail_frames.QuailFramesWarning")
+def test_failures_name_the_rows_of_the_whole_input_in_order() -> None:
+    def fault(prompt: str, before: int) -> str:
+        return "418" if number_in(prompt) % 7 == 3 else "ok"
+
+    texts = [f"text {number}" for number in range(200)]
+    options: dict[str, Any] = {"backend": "openai", "backoff": 0.01}
+    with Endpoint(fault) as server:
+        options["base_url"] = server.url
+        report = RunReport()
+        with EngineGroup("some-model", devices=["cpu", "cpu"], **options) as group:
+            plan = chain(group.resolve(IF, (0,)).call)
+            found = rows(group.run(plan, batches(texts), report))
+    missing = [number for number in range(200) if number % 7 == 3]
+    assert [failure.row for failure in report.failures] == missing
+    assert [row["row"] for row in found if row["a"] is None] == missing
+    assert all("418" in failure.reason for failure in report.failures)
+
+
+def test_changes_of_the_order_name_rows_of_the_whole_input() -> None:
+    merger = pieces.Merger(pieces.Source(batches(), lambda rows: np.full(rows.num_rows, -1)), "row", None)
+    for engine in (0, 1, 1, 0):
+        merger.give(engine)
+    starts = [piece.first for piece in merger._source.pieces][:4]
+    assert merger.row(0, 0) == 0 and merger.row(1, 0) == starts[1]
+    lengths = [piece.length for piece in merger._source.pieces]
+    assert merger.row(1, lengths[1] + 2) == starts[2] + 2
+    assert merger.row(0, lengths[0]) == starts[3]
+    assert merger.undecided(0) == (0, starts[3] + lengths[3] - 1)
+
+
+def test_a_group_ends_its_processes_when_it_is_closed_or_forgotten() -> None:
+    closed, forgotten = (EngineGroup("oracle", devices=["cpu"]) for _ in range(2))
+    processes = [group._processes._started[0] for group in (closed, forgotten)]
+    closed.close()
     with pytest.raises(QuailFramesError, match="is closed"):
+        closed.run(chain(), batches())
+    del forgotten
+    gc.collect()
+    assert not any(process.is_alive() for process in processes)
+
+
+def test_a_forked_process_says_so_and_a_group_cannot_be_sent(
+    group: EngineGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(TypeError, match="belongs to its process"):
+        pickle.dumps(group)
+    monkeypatch.setattr(group, "_process", -1)
+    with pytest.raises(QuailFramesError, match="before the process was forked"):
         group.run(chain(), batches())
+
+
+def test_devices_are_told_once_to_configure() -> None:
+    try:
+        qf.configure("oracle", devices=["cpu", "cpu"], token_budget=600)
+        frame = pl.DataFrame({"t": TEXTS})
+        query = qf.lazy(frame).with_columns(ok=qf.ai_if("q {t}"))
+        found = query.collect()
+        assert isinstance(qf.default_engine(), EngineGroup)
+        first = qf.default_engine()
+        qf.configure("oracle", devices=["cpu", "cpu"], token_budget=600)
+        assert qf.default_engine() is first, "equal options share a group"
+        qf.close_default_engine()
+        qf.configure("oracle", token_budget=600)
+        assert found.equals(query.collect())
+        for options, message in [
+            ({"devices": []}, r"devices=\[\]"),
+            ({"devices": "cuda:0"}, "give 'all' or a list of names"),
+            ({"devices": ["cpu"], "device": "cuda"}, "device= and devices= are both given"),
+        ]:
+            with pytest.raises(ModelError, match=message):
+                qf.configure("oracle", **options)
+        with pytest.raises(ModelError, match="EngineGroup"):
+            Engine("oracle", devices=["cpu"])  # type: ignore[call-arg]
+    finally:
+        qf.close_default_engine()
+        qf.configure("oracle")

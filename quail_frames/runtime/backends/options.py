@@ -67,6 +67,7 @@ class NativeOptions:
     max_length: int | None = None
     attention: str = "auto"
     products: str = "auto"
+    kernels: str | None = None
 
 
 _SERVER = "the server at base_url decides that: leave it out"
@@ -78,10 +79,11 @@ _REFUSED: dict[str, dict[str, str]] = {
         "kv_budget": _SERVER,
         "attention": _SERVER,
         "products": _SERVER,
+        "kernels": _SERVER,
         "token_budget": "requests are counted one by one: say concurrency=..., or tokens_per_minute=...",
         "max_length": "the server counts the tokens, and a prompt that it finds too long gives null: leave it out",
     },
-    "vllm": {"device": _VLLM, "attention": _VLLM, "products": _VLLM},
+    "vllm": {"device": _VLLM, "attention": _VLLM, "products": _VLLM, "kernels": _VLLM},
 }
 
 
@@ -105,6 +107,10 @@ def check_backend(backend: str, native: NativeOptions, options: Mapping[str, Any
 
 
 def _unknown(backend: str, name: str) -> str:
+    if name == "devices":
+        return (
+            "An Engine runs on one device: open qf.EngineGroup(model, devices=...), or say qf.configure(devices=...)."
+        )
     owners = [other for other in BACKENDS if name in OPTIONS_OF[other]]
     if owners:
         owner = owners[0]

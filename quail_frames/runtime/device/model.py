@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from quail_frames import kernels
 from quail_frames.runtime.attention import KvArena
-from quail_frames.runtime.batch import Batch, Float32
+from quail_frames.runtime.batch import Batch, BestColumn, Float32, ReadoutSpec, TrueFalseMargin
 from quail_frames.runtime.device.attention import KernelAttention
 from quail_frames.runtime.device.decoder import KernelDecoder
 from quail_frames.runtime.device.plan import DevicePlan, plan_batch
@@ -20,14 +22,23 @@ from quail_frames.runtime.device.staging import Staged, Stager
 from quail_frames.runtime.models.decision_head import DecisionHead
 from quail_frames.runtime.out_of_memory import named_memory_errors
 
+NO_PINS: Mapping[str, str] = MappingProxyType({})
+
 
 class DeviceModel:
-    """Runs batches through a decoder of kernels, with KV in an arena on its device."""
+    """Runs batches through a decoder of kernels, with KV in an arena on its device; `pins` hold its operations."""
 
-    def __init__(self, decoder: KernelDecoder, unified: bool = False, head: DecisionHead | None = None) -> None:
+    def __init__(
+        self,
+        decoder: KernelDecoder,
+        unified: bool = False,
+        head: DecisionHead | None = None,
+        pins: Mapping[str, str] = NO_PINS,
+    ) -> None:
         self._decoder = decoder
         self._head = head
         self._unified = unified
+        self._pins = pins
         self._stager = Stager(decoder.device)
         self._arena: KvArena | None = None
 
@@ -54,33 +65,46 @@ class DeviceModel:
     @torch.inference_mode()
     def _run(self, plan: DevicePlan, staged: Staged) -> list[Float32]:
         assert self._arena is not None
-        with self._on_device(), named_memory_errors():
+        with self._on_device(), kernels.pinned(self._pins), named_memory_errors():
             tensors = staged.tensors()
             attention = KernelAttention(plan, tensors, self._arena, self._decoder.config.windows, self._unified)
             hidden = self._decoder.hidden(tensors["tokens"], tensors["positions"], attention, tensors["rows"])
             return _to_host(self._read(hidden, tensors["ids"], plan))
 
     def _read(self, hidden: Tensor, ids: Tensor, plan: DevicePlan) -> list[Tensor]:
-        """Logits of each read-out, its log-sum-exp as a last column where it is wanted."""
+        """Each read-out's answers where one number says them, else its logits."""
         answers, row, first = [], 0, 0
-        for rows, count, normalize, options in plan.reads:
-            states = hidden[row : row + rows]
-            if options:
-                assert self._head is not None  # calls that need it are refused where there is none
-                by_ask = states.unflatten(0, (-1, options + 1))
-                logits = self._head.logits(by_ask[:, -1], by_ask[:, :-1])
-            else:
-                logits = self._decoder.logits(states, ids[first : first + count])
-            if normalize:
-                logits = torch.cat([logits, self._decoder.normalizer(states)[:, None]], dim=1)
-            answers.append(logits)
-            row, first = row + rows, first + count
+        for rows, spec in plan.reads:
+            logits = self._logits(hidden[row : row + rows], ids[first : first + len(spec.token_ids)], spec)
+            answers.append(logits if spec.answer is None else answer_of(logits, spec.answer))
+            row, first = row + rows, first + len(spec.token_ids)
         return answers
+
+    def _logits(self, states: Tensor, ids: Tensor, spec: ReadoutSpec) -> Tensor:
+        """Logits at these states, the log-sum-exp as a last column where it is wanted."""
+        if spec.options:
+            assert self._head is not None  # calls that need it are refused where there is none
+            by_ask = states.unflatten(0, (-1, spec.options + 1))
+            return self._head.logits(by_ask[:, -1], by_ask[:, :-1])
+        logits = self._decoder.logits(states, ids)
+        return torch.cat([logits, self._decoder.normalizer(states)[:, None]], dim=1) if spec.normalize else logits
 
     def _on_device(self) -> AbstractContextManager[object]:
         """Streams and Triton's launches go to the thread's current device."""
         device = self._decoder.device
         return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+def answer_of(logits: Tensor, answer: TrueFalseMargin | BestColumn) -> Tensor:
+    """The answers of these rows of logits as one float32 column, worked out where the logits are.
+
+    >>> answer_of(torch.tensor([[1.0, 3.0, 2.0]]), BestColumn()).tolist()
+    [[1.0]]
+    """
+    if isinstance(answer, BestColumn):
+        return kernels.read_best(logits)[:, None].to(torch.float32)
+    margins = kernels.true_false_margins(logits, answer.true_tokens, answer.pooling, answer.temperature, answer.bias)
+    return margins[:, None]
 
 
 def _to_host(answers: list[Tensor]) -> list[Float32]:

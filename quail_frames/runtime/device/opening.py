@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
 
-from quail_frames import kernels
 from quail_frames.cost.budgets import Budgets, budgets, own_conventions
 from quail_frames.cost.devices import DEVICES, Device, device_of_gpu
 from quail_frames.cost.shapes import ModelShape
 from quail_frames.errors import ModelError, PlanError
+from quail_frames.kernels import choices, parse_pins, pinned
 from quail_frames.runtime.device.decoder import KernelDecoder
-from quail_frames.runtime.device.model import DeviceModel
+from quail_frames.runtime.device.model import NO_PINS, DeviceModel
 from quail_frames.runtime.loading import OpenedModel, share_from
 from quail_frames.runtime.models.load import ModelFiles, open_files, resolve_dtype, torch_device
 from quail_frames.runtime.models.weights import BlockScaled, assemble_scaled
@@ -23,35 +24,41 @@ FP8_CAPABILITY = (8, 9)
 """The first CUDA compute capability with FP8 arithmetic; older cards expand FP8 weights."""
 
 
-def open_device_model(name: str, *, device: str, dtype: Dtype, attention: AttentionPath = "auto") -> OpenedModel:
+def open_device_model(
+    name: str, *, device: str, dtype: Dtype, attention: AttentionPath = "auto", kernels: str | None = None
+) -> OpenedModel:
     """Load a model for `cuda`, `cuda:N` or `kernels` and say what the engine needs to plan with it.
 
     `kernels` runs the same code on the CPU: by the kernels' references, or by Triton's interpreter where
-    `TRITON_INTERPRET=1` and `QUAIL_FRAMES_KERNELS=triton` are set.
+    `TRITON_INTERPRET=1` and `QUAIL_FRAMES_KERNELS=triton` are set. `kernels` pins operations of this model alone.
 
     Raises
     ------
     ModelError
-        There is no such device here, or the model does not fit it.
+        There is no such device here, the model does not fit it, or a pin cannot be kept.
     """
     place = kernel_place(device)
-    return open_device_files(open_files(name), place, resolve_dtype(dtype, place), attention)
+    return open_device_files(open_files(name), place, resolve_dtype(dtype, place), attention, kernels)
 
 
 def open_device_files(
-    files: ModelFiles, place: torch.device, chosen: torch.dtype, attention: AttentionPath = "auto"
+    files: ModelFiles,
+    place: torch.device,
+    chosen: torch.dtype,
+    attention: AttentionPath = "auto",
+    kernels: str | None = None,
 ) -> OpenedModel:
     """As `open_device_model`, of files that are already open."""
+    pins = _checked_pins(kernels, place)
     config = files.config
     weights = assemble_scaled(config, files.source, place, chosen, keep=_has_fp8(place))
     decoder = KernelDecoder(config, weights)
-    kernels.choices(place)  # once, at start: a library's kernel is compared with the reference before it is used
     scaled = any(isinstance(layer.down, BlockScaled) for layer in decoder.weights.layers)
     head = files.head()
     shape = shape_of(files.name, config, chosen)
     shape = shape.in_dtype("fp8") if scaled else shape
     opened = OpenedModel(
-        DeviceModel(decoder, unified=attention == "unified", head=head and head.to(place)),
+        DeviceModel(decoder, unified=attention == "unified", head=head and head.to(place), pins=pins),
         files.tokenizer,
         traits_of(files.spec, head),
         shape,
@@ -63,6 +70,19 @@ def open_device_files(
         recompute_cost=recompute_cost(config),
     )
     return opened if place.type == "cpu" else _with_budgets(opened, shape, place)
+
+
+def _checked_pins(text: str | None, place: torch.device) -> Mapping[str, str]:
+    """The pins, after every operation's implementation was chosen under them: once, at start, since a library's kernel
+    is compared with the reference before it is used.
+    """
+    try:
+        pins = NO_PINS if text is None else parse_pins(text, "kernels=")
+        with pinned(pins):
+            choices(place)
+    except ValueError as error:
+        raise ModelError(str(error)) from error
+    return pins
 
 
 def kernel_place(device: str) -> torch.device:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quail_frames.kernels.attention_inputs import NEVER, preorder, subtree_ends
-from quail_frames.runtime.batch import Batch, Int32, Int64, Segments, TokenTree
+from quail_frames.runtime.batch import Batch, Int32, Int64, ReadoutSpec, Segments, TokenTree
 
 Arrays = dict[str, npt.NDArray[np.generic]]
 
@@ -25,13 +25,13 @@ class DevicePlan:
                 order (rows by reader), until and again (tree mask) where they are needed
     asks        offsets of the asks' rows, on the host
     readers     offsets of the rows that read each unit (the last group reads nothing); None: no ask reads any
-    reads       of each read-out: rows, ids, whether the log-sum-exp is wanted, options of the decision head
+    reads       of each read-out: how many rows, and what is read in them
     """
 
     arrays: Arrays
     asks: Int64
     readers: Int64 | None
-    reads: tuple[tuple[int, int, bool, int], ...]
+    reads: tuple[tuple[int, ReadoutSpec], ...]
 
 
 def plan_batch(batch: Batch, unified: bool = False) -> DevicePlan:
@@ -56,9 +56,7 @@ def plan_batch(batch: Batch, unified: bool = False) -> DevicePlan:
     if any(part.tree is not None and part.tree.closing for part in batch.segments):
         arrays["again"] = _again(batch)
     readers = _add_readers(batch, lengths, arrays, unified)
-    specs = [(len(read.rows), read.readout) for read in batch.reads]
-    reads = tuple((count, len(spec.token_ids), spec.normalize, spec.options) for count, spec in specs)
-    return DevicePlan(arrays, asks, readers, reads)
+    return DevicePlan(arrays, asks, readers, tuple((len(read.rows), read.readout) for read in batch.reads))
 
 
 def _add_readers(batch: Batch, lengths: Int64, arrays: Arrays, unified: bool) -> Int64 | None:

@@ -7,13 +7,12 @@ operator left resident go to the device that holds them. Results come in the inp
 from __future__ import annotations
 
 import itertools
-import multiprocessing
-import threading
+import os
 import time
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
+from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any, Literal
 
@@ -23,19 +22,23 @@ import pyarrow as pa
 from quail_frames.errors import ModelError, QuailFramesError
 from quail_frames.plan.calls import AiCall
 from quail_frames.plan.physical import Chain, PairJoin, PlannedCall
+from quail_frames.runtime.backends.scheduler import warn_of_failures
 from quail_frames.runtime.group.pieces import Merger, Rows, Source
-from quail_frames.runtime.group.worker import serve
+from quail_frames.runtime.group.processes import Hear, Processes
 from quail_frames.runtime.operators.candidates import AnchorBatch
-from quail_frames.runtime.options import DEFAULT_MODEL
-from quail_frames.runtime.report import RunReport
+from quail_frames.runtime.options import DEFAULT_MODEL, check_devices
+from quail_frames.runtime.report import Failure, OrderChange, RunReport
 from quail_frames.runtime.tokens.ragged import Int64
 
 Message = tuple[int, tuple[Any, ...]]
-"""An engine's number, and what it sent."""
+"""An engine's number, and what it sent of a run; ("ended",) where its process is gone."""
 
 
 class EngineGroup:
     """An engine for each of several devices. Thread-safe; a context manager that ends their processes.
+
+    Where one of the processes ends before its time, the runs under way fail with its device and rows, and the group is
+    closed.
 
     Parameters
     ----------
@@ -60,28 +63,19 @@ class EngineGroup:
     def __init__(
         self, model: str = DEFAULT_MODEL, *, devices: Literal["all"] | Sequence[str] = "all", **options: Any
     ) -> None:
-        names = all_devices() if devices == "all" else list(devices)
-        if not names:
-            raise ModelError("devices=[]: name at least one device, for example devices=['cuda:0', 'cuda:1'].")
-        self.model_name, self.closed = model, False
+        told = check_devices(devices) or ()
+        names = all_devices() if told == "all" else told
+        self.model_name = model
         self._numbers = itertools.count()
         self._queues: dict[int, SimpleQueue[Message]] = {}
         self._queries: dict[int, tuple[RunReport, int]] = {}
         self._owners: dict[int, dict[tuple[str | None, ...], int]] = {}
-        self._sending = threading.Lock()
-        spawn = multiprocessing.get_context("spawn")
-        self._links: list[Connection] = []
-        self._processes: list[BaseProcess] = []
-        for name in names:
-            ours, theirs = spawn.Pipe()
-            process = spawn.Process(target=serve, args=(theirs, model, {**options, "device": name}), daemon=True)
-            process.start()
-            theirs.close()
-            self._links.append(ours)
-            self._processes.append(process)
-        self.identity = self._opened(names)
-        for engine in range(len(names)):
-            threading.Thread(target=self._listen, args=(engine,), daemon=True).start()
+        self._lost: ModelError | None = None
+        self._process = os.getpid()
+        self._processes = Processes(model, names, options)
+        self._end = weakref.finalize(self, self._processes.close)
+        self._processes.listen(_weak(weakref.WeakMethod(self._hear)))  # else the threads would keep the group alive
+        self.identity = self._processes.identity
 
     def __enter__(self) -> EngineGroup:
         return self
@@ -89,30 +83,33 @@ class EngineGroup:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    def __reduce__(self) -> Any:
+        raise TypeError("an engine group belongs to its process: open one in the other process with qf.EngineGroup")
+
+    @property
+    def closed(self) -> bool:
+        """Further runs raise."""
+        return self._lost is not None or self._processes.closed
+
     def close(self) -> None:
         """End the processes; further runs raise."""
-        if not self.closed:
-            self.closed = True
-            for link in self._links:
-                try:
-                    link.send(("close",))
-                except OSError:
-                    continue  # that process is gone already
-            for process in self._processes:
-                process.join(timeout=10)
-                if process.is_alive():
-                    process.terminate()
+        if self._process == os.getpid():
+            self._end()
 
     def resolve(self, call: AiCall, inputs: tuple[int, ...], anchors: tuple[int, ...] = ()) -> PlannedCall:
         """As `Engine.resolve`."""
         self._check_open()
         run, queue = self._opened_run()
-        self._send(0, "resolve", run, call, inputs, anchors)
-        _, (name, found) = queue.get()
-        del self._queues[run]
+        try:
+            self._processes.send(0, "resolve", run, call, inputs, anchors)
+            name, content = _reply(queue)
+        finally:
+            del self._queues[run]
+        if name == "ended":
+            raise self._processes.ended(0)
         if name != "resolved":
-            raise found
-        planned: PlannedCall = found
+            raise content
+        planned: PlannedCall = content
         return planned
 
     def run(
@@ -145,43 +142,51 @@ class EngineGroup:
         """As `Engine.end`."""
         _, query = self._queries.pop(id(report), (report, -1))
         self._owners.pop(query, None)
-        for engine in range(len(self._links)) if query >= 0 and not self.closed else ():
-            with suppress(ModelError):  # a process that has ended retains nothing
-                self._send(engine, "end", query)
+        for engine in range(len(self._processes)) if query >= 0 and not self.closed else ():
+            self._tell(engine, "end", query)
 
     def _driven(
         self, plan: Chain | PairJoin, partners: pa.RecordBatch | None, merger: Merger, report: RunReport
     ) -> Iterator[pa.RecordBatch]:
         """Answer the engines' wants until all are done; closing the iterator cancels the run."""
         run, queue = self._opened_run()
-        query, working = self._query(report), set[int]()
+        query, found = self._query(report), RunReport()
+        working, wanting = set[int](), set[int]()
         owners = self._owners.setdefault(query, {}) if plan.retain else None
         try:
-            for engine in range(len(self._links)):
-                self._send(engine, "run", run, query, plan, partners)
+            for engine in range(len(self._processes)):
+                self._processes.send(engine, "run", run, query, plan, partners)
                 working.add(engine)
             while working:
                 started = time.perf_counter()
                 engine, (name, *content) = queue.get()
                 if name == "need":
-                    rows = merger.give(engine)
+                    wanting.add(engine)
+                    rows = merger.give(engine)  # the user's own code may fail in here
                     _remember(owners, rows, engine)
-                    self._send(engine, "input", run, rows)
+                    wanting.discard(engine)
+                    self._tell(engine, "input", run, rows)
                 else:
-                    self._heard(engine, name, content, merger, report, working)
-                report.seconds += time.perf_counter() - started
+                    self._heard(engine, name, content, merger, found, working)
+                found.seconds += time.perf_counter() - started
                 yield from merger.ready()
                 if merger.full:
-                    return
-            yield from merger.ready()
+                    break
+            if not merger.full:
+                yield from merger.ready()
         finally:
-            self._cancel(run, queue, working)
+            self._cancel(run, queue, working, wanting)
+            _add(report, found)
+        warn_of_failures(len(found.failures), report)
 
-    @staticmethod
     def _heard(
-        engine: int, name: str, content: list[Any], merger: Merger, report: RunReport, working: set[int]
+        self, engine: int, name: str, content: list[Any], merger: Merger, found: RunReport, working: set[int]
     ) -> None:
         """An output, or the end of an engine's part."""
+        if name == "ended":
+            merger.fail(engine, self._processes.ended(engine, merger.undecided(engine)))
+        else:
+            found.add(_in_the_input(content[-1], engine, merger))
         if name == "output":
             merger.accept(engine, content[0])
         else:
@@ -190,18 +195,27 @@ class EngineGroup:
             merger.fail(engine, content[0])
         elif name == "done":
             merger.end(engine)
-        if name != "error":
-            report.add(content[-1])
 
-    def _cancel(self, run: int, queue: SimpleQueue[Message], working: set[int]) -> None:
-        """Let the engines that still work stop, and wait until they have."""
-        while working:
-            engine, (name, *_) = queue.get()
-            if name == "need":
-                self._send(engine, "cancel", run, None)
-            elif name in ("done", "error"):
-                working.discard(engine)
-        del self._queues[run]
+    def _cancel(self, run: int, queue: SimpleQueue[Message], working: set[int], wanting: set[int]) -> None:
+        """Let the engines that still work stop, and wait until they have; a lost process ends the group."""
+        try:
+            for engine in wanting:
+                self._tell(engine, "cancel", run, None)
+            while working:
+                engine, (name, *_) = queue.get()
+                if name == "need":
+                    self._tell(engine, "cancel", run, None)
+                elif name in ("done", "error", "ended"):
+                    working.discard(engine)
+        finally:
+            del self._queues[run]
+            if self._lost is not None:
+                self.close()
+
+    def _tell(self, engine: int, *message: Any) -> None:
+        """Answer an engine; where its process has ended, the thread that listens to it says so."""
+        with suppress(ModelError):
+            self._processes.send(engine, *message)
 
     def _query(self, report: RunReport) -> int:
         """A number for the query that this report counts."""
@@ -214,35 +228,26 @@ class EngineGroup:
         self._queues[run] = SimpleQueue()
         return run, self._queues[run]
 
-    def _send(self, engine: int, *message: Any) -> None:
-        try:
-            with self._sending:
-                self._links[engine].send(message)
-        except OSError as error:
-            raise _ended(engine) from error
-
-    def _opened(self, names: Sequence[str]) -> str:
-        """Wait for every engine; gives their common identity."""
-        found = [_first(link, name) for link, name in zip(self._links, names, strict=True)]
-        for name, content in found:
-            if name == "failed":
-                self.close()
-                raise content
-        return str(found[0][1])
-
-    def _listen(self, engine: int) -> None:
-        """Pass an engine's messages on to the runs that they belong to."""
-        while True:
-            try:
-                name, run, *content = self._links[engine].recv()
-            except (EOFError, OSError):
-                break
-            if run in self._queues:
-                self._queues[run].put((engine, (name, *content)))
-        for queue in list(self._queues.values()):
-            queue.put((engine, ("error", _ended(engine))))
+    def _hear(self, engine: int, message: tuple[Any, ...] | None) -> None:
+        """Pass a message on to the run that it belongs to; the end of a process to all."""
+        if message is None:
+            if not self._processes.closed:
+                self._lost = self._processes.ended(engine)
+            for queue in list(self._queues.values()):
+                queue.put((engine, ("ended",)))
+            return
+        name, run, *content = message
+        if run in self._queues:
+            self._queues[run].put((engine, (name, *content)))
 
     def _check_open(self) -> None:
+        if self._process != os.getpid():
+            raise QuailFramesError(
+                f"this engine group ({self.model_name}) was opened before the process was forked: open one in the new "
+                "process, which multiprocessing.get_context('spawn') starts afresh"
+            )
+        if self._lost is not None:
+            raise self._lost
         if self.closed:
             raise QuailFramesError(f"this engine group ({self.model_name}) is closed; open another EngineGroup")
 
@@ -260,16 +265,37 @@ def all_devices() -> list[str]:
     return names
 
 
-def _ended(engine: int) -> ModelError:
-    return ModelError(f"the process of engine {engine} has ended; open another EngineGroup")
+def _weak(hear: weakref.WeakMethod[Hear]) -> Hear:
+    def heard(engine: int, message: tuple[Any, ...] | None) -> None:
+        method = hear()
+        if method is not None:
+            method(engine, message)
+
+    return heard
 
 
-def _first(link: Connection, name: str) -> tuple[str, Any]:
-    try:
-        found: tuple[str, Any] = link.recv()
-    except EOFError:
-        return "failed", ModelError(f"the process for device {name!r} ended before its engine was open")
-    return found
+def _reply(queue: SimpleQueue[Message]) -> tuple[str, Any]:
+    """The answer of the first engine."""
+    while True:
+        engine, (name, *content) = queue.get()
+        if engine == 0:
+            return name, content[0] if content else None
+
+
+def _in_the_input(news: RunReport, engine: int, merger: Merger) -> RunReport:
+    """A report of an engine with the rows that it names numbered as in the whole input."""
+    failures: list[Failure] = [replace(each, row=merger.row(engine, each.row)) for each in news.failures]
+    changes: tuple[OrderChange, ...] = tuple(
+        replace(each, row=merger.row(engine, each.row)) for each in news.order_changes
+    )
+    return replace(news, failures=failures, order_changes=changes)
+
+
+def _add(report: RunReport, found: RunReport) -> None:
+    """Add what a run found to its query's report, rows in order as a single engine names them."""
+    found.failures.sort(key=lambda each: (each.row, -1 if each.partner is None else each.partner))
+    found.order_changes = tuple(sorted(found.order_changes, key=lambda each: each.row))
+    report.add(found)
 
 
 def _nobody(rows: pa.RecordBatch) -> Int64:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -27,13 +29,14 @@ Rows = Any
 class Piece:
     """A run of input rows: `first` numbers its first row in the whole input, `own` in its engine's.
 
-    `out` collects what the engine answers for it; `done` says that all its rows are decided.
+    `out` collects what the engine answers for it; `decided` counts its leading rows that are, `done` says that all are.
     """
 
     rows: Rows
     first: int
     length: int
     own: int = -1
+    decided: int = 0
     done: bool = False
     out: list[pa.RecordBatch] = field(default_factory=list)
 
@@ -81,6 +84,7 @@ class Merger:
         self._source, self._key, self._limit = source, key, limit
         self._given: dict[int, list[Piece]] = defaultdict(list)
         self._sent: dict[int, int] = defaultdict(int)
+        self._starts: dict[int, list[tuple[int, int]]] = defaultdict(list)
         self._decided = self._kept = 0
         self.failure: tuple[int, QuailFramesError] | None = None
 
@@ -97,7 +101,20 @@ class Merger:
         piece.own = self._sent[engine]
         self._sent[engine] += piece.length
         self._given[engine].append(piece)
+        self._starts[engine].append((piece.own, piece.first))
         return piece.rows
+
+    def row(self, engine: int, own: int) -> int:
+        """The input's number of an engine's row."""
+        starts = self._starts[engine]
+        start, first = starts[max(bisect_right(starts, own, key=itemgetter(0)) - 1, 0)] if starts else (0, 0)
+        return first + own - start
+
+    def undecided(self, engine: int) -> tuple[int, int] | None:
+        """The first and last row of what the engine still has in work; None where it has nothing."""
+        given = self._given[engine]
+        bounds = [(piece.first + piece.decided, piece.first + piece.length - 1) for piece in given]
+        return (min(bounds)[0], max(bounds)[1]) if bounds else None
 
     def accept(self, engine: int, batch: pa.RecordBatch) -> None:
         """An output batch of an engine, whose rows and `decided` are numbered as the engine sees them."""
@@ -106,7 +123,8 @@ class Merger:
         for piece in self._given[engine]:
             inside = (rows >= piece.own) & (rows < piece.own + piece.length)
             piece.out.append(_numbered(batch.filter(pa.array(inside)), self._key, piece.first - piece.own))
-            piece.done = piece.own + piece.length <= decided
+            piece.decided = min(max(decided - piece.own, 0), piece.length)
+            piece.done = piece.decided == piece.length
         self._given[engine] = [piece for piece in self._given[engine] if not piece.done]
 
     def end(self, engine: int) -> None:
@@ -116,12 +134,13 @@ class Merger:
         self._given[engine] = []
 
     def fail(self, engine: int, error: QuailFramesError) -> None:
-        """An engine's run failed, at its own row `error.row` where it says one. The earliest failure is raised."""
-        own = getattr(error, "row", None)
-        pieces = self._given[engine]
-        at = next((piece for piece in pieces if own is not None and piece.own <= own < piece.own + piece.length), None)
-        row = self._decided if at is None or own is None else at.first + own - at.own
-        if own is not None and at is not None:
+        """An engine's run failed, at its own row `error.row` where it says one, else at the first that it had in work.
+
+        The earliest failure is raised.
+        """
+        own, work = getattr(error, "row", None), self.undecided(engine)
+        row = self.row(engine, own) if own is not None else self._decided if work is None else work[0]
+        if own is not None:
             error.row = row  # type: ignore[attr-defined]
         if self.failure is None or row < self.failure[0]:
             self.failure = (row, error)

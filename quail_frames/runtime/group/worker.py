@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import signal
 import threading
+import warnings
+from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any
 
 from quail_frames.cost.work import Work
-from quail_frames.errors import QuailFramesError
+from quail_frames.errors import ModelError, QuailFramesError, QuailFramesWarning
 from quail_frames.plan.physical import Chain
 from quail_frames.runtime.engine import Engine
 from quail_frames.runtime.report import RunReport
@@ -26,10 +30,12 @@ class Cancelled(Exception):
 
 def serve(connection: Connection, model: str, options: dict[str, Any]) -> None:
     """Open an engine and serve requests until told to close."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C reaches all processes; the caller decides
+    warnings.simplefilter("ignore", QuailFramesWarning)  # the caller warns of all engines' failures at once
     try:
         engine = Engine(model, **options)
     except Exception as error:  # whatever keeps it from opening is the caller's to know
-        connection.send(("failed", error))
+        connection.send(("failed", portable(error)))
         return
     with engine:
         connection.send(("opened", engine.identity))
@@ -43,7 +49,7 @@ class Worker:
         self._connection, self._engine = connection, engine
         self._sending = threading.Lock()
         self._inputs: dict[int, SimpleQueue[tuple[str, Any]]] = {}
-        self._reports: dict[int, tuple[RunReport, RunReport]] = {}
+        self._reports: dict[int, list[RunReport]] = defaultdict(list)
 
     def serve(self) -> None:
         """Requests in order; runs go to threads of their own."""
@@ -52,33 +58,37 @@ class Worker:
             if name == "resolve":
                 self._resolve(*content)
             elif name == "run":
-                self._inputs[content[0]] = SimpleQueue()
-                threading.Thread(target=self._run, args=content, daemon=True).start()
+                run, query, *plan = content
+                report = RunReport()
+                self._inputs[run] = SimpleQueue()
+                self._reports[query].append(report)  # owns what the run retains, until the query ends
+                threading.Thread(target=self._run, args=(run, report, *plan), daemon=True).start()
             elif name == "end":
-                self._end(*content)
-            else:
+                for report in self._reports.pop(content[0], []):
+                    self._engine.end(report)
+            elif content[0] in self._inputs:  # else the run has failed before its input came
                 self._inputs[content[0]].put((name, content[1]))
 
     def _received(self) -> tuple[Any, ...] | None:
         try:
             message: tuple[Any, ...] = self._connection.recv()
-        except EOFError:  # the caller's process is gone
+        except (EOFError, OSError):  # the caller's process is gone
             return None
         return None if message[0] == "close" else message
 
     def _send(self, *message: Any) -> None:
-        with self._sending:
+        """Tell the caller; where its process is gone, `_received` ends this one."""
+        with self._sending, suppress(BrokenPipeError, ConnectionResetError):
             self._connection.send(message)
 
     def _resolve(self, run: int, *arguments: Any) -> None:
         try:
             self._send("resolved", run, self._engine.resolve(*arguments))
-        except QuailFramesError as error:
-            self._send("error", run, error)
+        except Exception as error:  # raised again where it was asked for
+            self._send("error", run, portable(error), RunReport())
 
-    def _run(self, run: int, query: int, plan: Any, partners: Any) -> None:
-        report, told = self._reports.setdefault(query, (RunReport(), RunReport()))
-        source = self._source(run)
+    def _run(self, run: int, report: RunReport, plan: Any, partners: Any) -> None:
+        source, told = self._source(run), RunReport()
         try:
             if isinstance(plan, Chain):
                 batches = self._engine.run(plan, source, report)
@@ -90,7 +100,9 @@ class Worker:
         except Cancelled:
             self._send("done", run, _news(report, told))
         except Exception as error:  # raised again where the run was asked for
-            self._send("error", run, error)
+            self._send("error", run, portable(error), _news(report, told))
+        finally:
+            del self._inputs[run]
 
     def _source(self, run: int) -> Iterator[Any]:
         while True:
@@ -102,9 +114,12 @@ class Worker:
                 return
             yield rows
 
-    def _end(self, query: int) -> None:
-        if query in self._reports:
-            self._engine.end(self._reports.pop(query)[0])
+
+def portable(error: Exception) -> Exception:
+    """An error that another process can read: ours as they are, others by their name and words."""
+    if isinstance(error, QuailFramesError):
+        return error
+    return ModelError(f"{type(error).__name__}: {error}")
 
 
 def _news(report: RunReport, told: RunReport) -> RunReport:

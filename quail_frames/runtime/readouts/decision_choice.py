@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quail_frames.runtime.batch import Float32, ReadoutSpec, TokenTree
+from quail_frames.runtime.batch import BestColumn, Float32, Int64, ReadoutSpec, TokenTree
 from quail_frames.runtime.readouts.true_false import Float64
 from quail_frames.runtime.tokens.layouts import Encode
 from quail_frames.runtime.tokens.ragged import Ragged
@@ -42,8 +42,11 @@ class DecisionChoiceReadout:
         masked: bool = True,
         temperature: float = 1.0,
         bias: float = 0.0,
+        probabilities: bool = True,
     ) -> DecisionChoiceReadout:
         """The read-out of these option blocks, each tokenised alone.
+
+        Where nobody wants `probabilities` or margins, a device may give the best option alone.
 
         >>> def letters(text):
         ...     return np.frombuffer(text.encode(), dtype=np.uint8).astype(np.int32)
@@ -58,12 +61,17 @@ class DecisionChoiceReadout:
         tree = TokenTree(_chains([len(tokens) for tokens in lists]), closing=len(ending)) if masked else None
         depth = int(ends[-1]) + len(ending) if tree is None else int(tree.depths[-1]) + 1
         tails = Ragged.of([np.concatenate([*lists, ending])])
-        spec = ReadoutSpec(np.zeros(0, dtype=np.int32), options=len(blocks))
+        answer = BestColumn() if not probabilities and len(blocks) > 1 else None
+        spec = ReadoutSpec(np.zeros(0, dtype=np.int32), options=len(blocks), answer=answer)
         return DecisionChoiceReadout(spec, reads, tails, tree, depth, temperature, bias)
 
     def margins(self, logits: Float32) -> Float64:
         """Calibrated log-odds of TRUE, [A], where the options are FALSE and TRUE."""
         return (logits[:, 1].astype(np.float64) - logits[:, 0]) / self.temperature + self.bias
+
+    def best(self, logits: Float32) -> Int64:
+        """As `OneOfMany.best`."""
+        return logits[:, 0].astype(np.int64) if self.spec.answered(logits) else logits.argmax(axis=1)
 
     def probabilities(self, logits: Float32) -> Float64:
         """Softmax of the options' logits over the temperature, [A, labels]."""

@@ -10,7 +10,7 @@ from string import ascii_lowercase, ascii_uppercase
 import numpy as np
 
 from quail_frames.errors import CallError
-from quail_frames.runtime.batch import Int32, ReadoutSpec
+from quail_frames.runtime.batch import BestColumn, Int32, ReadoutSpec
 from quail_frames.runtime.readouts.one_of_many import OneOfMany
 from quail_frames.runtime.tokens.layouts import Encode
 
@@ -22,8 +22,8 @@ class LettersReadout(OneOfMany):
     letters: tuple[str, ...] = ()
 
     @staticmethod
-    def of(encode: Encode, labels: int, temperature: float = 1.0) -> LettersReadout:
-        """The read-out of so many labels.
+    def of(encode: Encode, labels: int, temperature: float = 1.0, probabilities: bool = True) -> LettersReadout:
+        """The read-out of so many labels; where nobody wants `probabilities`, a device may give the best one alone.
 
         Raises
         ------
@@ -36,7 +36,8 @@ class LettersReadout(OneOfMany):
                 f"scoring='letters' has one-token letters for {len(letters)} labels with this model, not for {labels}; "
                 "use scoring='trie_tree' or 'trie_decode'"
             )
-        spec = ReadoutSpec(np.array(list(letters.values()), dtype=np.int32))
+        alone = not probabilities and labels > 1
+        spec = ReadoutSpec(np.array(list(letters.values()), dtype=np.int32), answer=BestColumn() if alone else None)
         return LettersReadout(spec, temperature, tuple(letters))
 
 

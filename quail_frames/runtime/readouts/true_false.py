@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quail_frames.errors import ModelError
-from quail_frames.runtime.batch import Float32, Int32, ReadoutSpec
+from quail_frames.runtime.batch import Float32, Int32, ReadoutSpec, TrueFalseMargin
 from quail_frames.runtime.readouts.one_row import OneRow
 from quail_frames.runtime.tokens.layouts import Encode
 
@@ -37,11 +37,14 @@ class TrueFalseReadout(OneRow):
         true_ids, false_ids = _first_tokens(encode, TRUE_TEXTS), _first_tokens(encode, FALSE_TEXTS)
         if np.intersect1d(true_ids, false_ids).size:
             raise ModelError("TRUE and FALSE begin with the same token in this model's vocabulary; use another model")
-        spec = ReadoutSpec(np.concatenate([true_ids, false_ids]))
+        answer = TrueFalseMargin(len(true_ids), pooling, temperature, bias)
+        spec = ReadoutSpec(np.concatenate([true_ids, false_ids]), answer=answer)
         return TrueFalseReadout(spec, len(true_ids), pooling, temperature, bias)
 
     def margins(self, logits: Float32) -> Float64:
-        """Calibrated log-odds of TRUE, [A], from logits [A, N]."""
+        """Calibrated log-odds of TRUE, [A], from logits [A, N], or from the one column of a device that did this."""
+        if self.spec.answered(logits):
+            return logits[:, 0].astype(np.float64)
         by_token = np.ascontiguousarray(logits.T)  # NumPy reduces few long rows ten times as fast as many short ones
         true, false = by_token[: self.true_tokens], by_token[self.true_tokens :]
         pool = np.maximum if self.pooling == "max" else np.logaddexp

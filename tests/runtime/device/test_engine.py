@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 
 from quail_frames.errors import DeviceMemoryError, ModelError
+from quail_frames.plan.calls import AiClassify
+from quail_frames.plan.physical import AnswerOutput, Chain
 from quail_frames.runtime.device.decoder import KernelDecoder
+from quail_frames.runtime.device.model import DeviceModel
 from quail_frames.runtime.device.opening import device_budgets, open_device_model
 from quail_frames.runtime.engine import Engine
 from quail_frames.runtime.models.weights import BlockScaled
 from quail_frames.runtime.report import RunReport
-from tests.support.tiny_engine import SHAPE, TEXTS, answers, assert_same_answers, save_model
+from tests.support.tiny_engine import (
+    LABELS,
+    SHAPE,
+    TEXTS,
+    about,
+    answers,
+    assert_same_answers,
+    one_column,
+    save_model,
+)
 
 GEMMA = {"sliding_window": 24, "layer_types": ["sliding_attention", "full_attention"], "query_pre_attn_scalar": 32}
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -40,6 +54,48 @@ def test_every_operator_answers_as_on_the_cpu(tmp_path: Path, model: str) -> Non
     assert_same_answers(run(folder, "kernels"), wanted, 1e-4)
     scores = np.array([row["a"] for row in wanted["scores"]])
     assert scores.std() > 1e-3, "the scores tell nothing apart"
+
+
+def test_one_number_an_answer_leaves_the_device_where_one_says_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, shapes = save_model(tmp_path / "model"), Counter[tuple[str, int]]()
+    read = DeviceModel._read
+
+    def noted(self: DeviceModel, hidden: Any, ids: Any, plan: Any) -> Any:
+        found = read(self, hidden, ids, plan)
+        for part, (_, spec) in zip(found, plan.reads, strict=True):
+            shapes[type(spec.answer).__name__, part.shape[1]] += 1
+        return found
+
+    monkeypatch.setattr(DeviceModel, "_read", noted)
+    found, wanted = run(folder, "kernels"), run(folder, "cpu")
+    assert_same_answers(found, wanted, 1e-4)
+    assert {width for kind, width in shapes if kind == "TrueFalseMargin"} == {1}
+    assert any(kind == "NoneType" and width > 1 for kind, width in shapes), "probabilities need every label's logit"
+    shapes.clear()
+    call = AiClassify(about("What?"), ("t",), labels=LABELS, scoring="letters")
+    plan = Chain(("t",), (), (one_column(call, "letters"),), (0,), None, (AnswerOutput("label", 0),))
+    rows = pa.record_batch([pa.array(TEXTS)], names=["t"])
+    labels = []
+    for device in ("kernels", "cpu"):
+        with Engine(str(folder), device=device, dtype="float32", kv_budget=ROOMY) as engine:
+            labels.append([row for batch in engine.run(plan, [rows]) for row in batch["label"].to_pylist()])
+    assert labels[0] == labels[1]
+    assert set(shapes) == {("BestColumn", 1)}
+
+
+def test_an_engine_holds_its_operations_to_what_it_was_told(tmp_path: Path) -> None:
+    folder = save_model(tmp_path / "model")
+    assert run(folder, "kernels", kernels={"all": "torch"}) == run(folder, "kernels", kernels="torch")
+    for told, message in [
+        ({"kernels": "triton"}, "is pinned to 'triton', which cannot run on cpu"),
+        ({"kernels": "restricted_head=cublas"}, "kernels=: restricted_head has no candidate 'cublas'"),
+        ({"kernels": ""}, "kernels='': give a str"),
+        ({"kernels": "torch", "device": "cpu"}, "has no effect on device='cpu'"),
+    ]:
+        with pytest.raises(ModelError, match=message):
+            run(folder, **{"device": "kernels", **told})  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
