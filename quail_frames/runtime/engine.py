@@ -139,7 +139,8 @@ class Engine:
     @staticmethod
     def _opened(model: str, backend: Backend, native: NativeOptions, options: BackendOptions) -> OpenedModel:
         if backend == "native" and not options:
-            chosen: Any = {name: getattr(native, name) for name in ("device", "dtype", "attention", "products", "kernels")}
+            names = ("device", "dtype", "attention", "products", "kernels")
+            chosen: Any = {name: getattr(native, name) for name in names}
             return open_model(model, **chosen)
         return open_backend(backend, model, native, options)
 
