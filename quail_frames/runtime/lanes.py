@@ -12,10 +12,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
-from threadpoolctl import ThreadpoolController
+
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
 
 T = TypeVar("T")
 
@@ -115,18 +117,23 @@ class _BlasAlone:
     def __enter__(self) -> None:
         with self._lock:
             if not self._users:
-                self._limited = _blas().limit(limits=1)
+                blas = _blas()
+                self._limited = None if blas is None else blas.limit(limits=1)
             self._users += 1
 
     def __exit__(self, *exc: object) -> None:
         with self._lock:
             self._users -= 1
-            if not self._users:
+            if not self._users and self._limited is not None:
                 self._limited.restore_original_limits()
 
 
 @cache
-def _blas() -> ThreadpoolController:
+def _blas() -> ThreadpoolController | None:
+    try:
+        from threadpoolctl import ThreadpoolController
+    except ModuleNotFoundError:  # a GPU machine may lack it: NumPy's threads then stand in the lanes' way, no more
+        return None
     return ThreadpoolController().select(user_api="blas")
 
 
