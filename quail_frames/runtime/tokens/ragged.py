@@ -13,16 +13,20 @@ Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 
 
+FEW = 16
+"""Lists that follow each other are copied as one, where such runs are so long on average."""
+
+
 def ranges(starts: npt.NDArray[np.integer], lengths: npt.NDArray[np.integer]) -> Int64:
     """Concatenation of `arange(start, start + length)` for every pair.
 
     >>> ranges(np.array([5, 0]), np.array([2, 3])).tolist()
     [5, 6, 0, 1, 2]
     """
-    total = int(lengths.sum())
     ends = np.cumsum(lengths, dtype=np.int64)
-    shift = np.repeat(np.asarray(starts, dtype=np.int64) - (ends - lengths), lengths)
-    return shift + np.arange(total, dtype=np.int64)
+    found = np.repeat(np.asarray(starts, dtype=np.int64) - (ends - lengths), lengths)
+    found += np.arange(len(found))
+    return found
 
 
 def common_start(one: Int32, other: Int32) -> int:
@@ -73,7 +77,12 @@ class Ragged:
     def take(self, indices: npt.NDArray[np.integer]) -> Ragged:
         """The chosen lists, in the order given."""
         lengths = self.lengths[indices]
-        return Ragged(self.values[ranges(self.offsets[:-1][indices], lengths)], offsets_of(lengths))
+        borders = np.flatnonzero(np.diff(indices) != 1) + 1
+        if len(borders) * FEW >= len(indices):
+            return Ragged(self.values[ranges(self.offsets[:-1][indices], lengths)], offsets_of(lengths))
+        runs = zip(indices[[0, *borders]].tolist(), indices[[*(borders - 1), -1]].tolist(), strict=True)
+        parts = [self.values[self.offsets[first] : self.offsets[last + 1]] for first, last in runs]
+        return Ragged(np.concatenate(parts), offsets_of(lengths))
 
 
 def offsets_of(lengths: npt.NDArray[np.integer]) -> Int64:
