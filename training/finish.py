@@ -20,7 +20,7 @@ from quail_frames.tuning.forward import TrainingDecoder, batch_of
 from quail_frames.tuning.head import Reader, is_right
 from training.corpus import FOLDER, Corpus
 from training.train import BASE
-from training.units.builder import Builder
+from training.units.builder import HARD_INTENTS, Builder
 from training.units.mixture import draw
 
 ADAPTER = Path("quail_frames/runtime/models/adapters/smollm2-135m-decide.safetensors")
@@ -62,7 +62,8 @@ def answer_held_out(model: LoadedModel, adapter: Path, data: Path, units: int) -
     prompter = Prompter(model.tokenizer)
     decoder, answered = TrainingDecoder(model.decoder, tensors, facts.lora), Answered()
     reader = Reader.of(tensors, model.decoder.weights.head, prompter)
-    builder = Builder(Corpus(data, held_out=True), held_out=True)
+    asked = HARD_INTENTS  # what the model is for, in its shares, rather than the last lesson's
+    builder = Builder(Corpus(data, held_out=True), held_out=True, unit=asked)
     for batch in batches(builder, prompter, units):
         answers = [answer for example in batch for answer in example.answers]
         with torch.inference_mode():
