@@ -20,7 +20,7 @@ from training.units.builder import Builder
 from training.units.mixture import draw
 
 BASE = "smollm2-135m"
-TOKENS = 700_000
+TOKENS = 640_000
 RECENT = 15
 
 

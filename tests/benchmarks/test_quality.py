@@ -20,6 +20,7 @@ from benchmarks.quality import metrics, tasks
 from benchmarks.quality.asking import METHODS, Result, choice, joined, order_flips, yes_no
 from benchmarks.quality.metrics import Answers, area, balanced_accuracy, calibration_error, interval, worst_wording
 from benchmarks.quality.report import Row, best_method, predictions
+from training import corpus
 
 pytestmark = pytest.mark.filterwarnings("ignore::quail_frames.QuailFramesWarning")
 
@@ -167,7 +168,8 @@ def test_the_whole_suite_runs_and_writes_what_it_found(monkeypatch: pytest.Monke
     assert "NaN" not in out.read_text(), "figures without a meaning are null"
     (report,) = json.loads(out.read_text())["models"]
     names = {row["task"] for row in report["tasks"]}
-    assert len(names) == 12 and report["flips"]["decision_choice"] == 0
+    statements = 3 * (corpus.FOLDER / "nli.parquet").exists()
+    assert len(names) == 12 + statements and report["flips"]["decision_choice"] == 0
     assert all(0 <= row["balanced_accuracy"] <= 1 for row in report["tasks"])
     assert all((tmp_path / f"{name}.png").exists() == drawn for name in ("reliability", "accuracy"))
 
