@@ -3,11 +3,14 @@
 Published figures are the vendors' dense peaks (no sparsity); where a data sheet states the peak with sparsity, it is
 halved. `local`, whose peaks are measured, is in `quail_frames.cost.local`.
 
-Sources: NVIDIA data sheets "H100 Tensor Core GPU", "H200 Tensor Core GPU", "A100 80GB" (nvidia-1758950, SXM column),
-"L40S" (stated as dense | sparse); the "HGX B200" column of the Blackwell data sheet; appendix A of the Ada GPU
-architecture whitepaper for the RTX 4090 (16-bit and FP8 with FP32 accumulation, 165.2 and 330.3 TFLOPS); Apple's
-press releases for GPU and bandwidth of M1 Max (10.4 TFLOPS, 400 GB/s), M2 Max (400 GB/s; half an Ultra's GPU) and
-M2 Ultra (27.2 TFLOPS, 800 GB/s). A100, L40S, B200 and RTX 4090 were compared with independent tables.
+Sources: NVIDIA data sheets "H100 Tensor Core GPU", "H200 Tensor Core GPU" (141 GB, 4.8 TB/s; 3,958 FP8 and 1,979 BF16
+TFLOPS with sparsity: the H100's arithmetic), "A100 80GB" (nvidia-1758950, SXM column), "L40S" (stated as dense |
+sparse); the "HGX B200" column of the Blackwell data sheet; appendix A of the Ada GPU architecture whitepaper for the
+RTX 4090 (16-bit and FP8 with FP32 accumulation, 165.2 and 330.3 TFLOPS). Apple's press releases for bandwidth, memory
+and cores of M1 Max (2021-10-18: 400 GB/s, 10.4 TFLOPS), M2 Max (2023-01-17: 400 GB/s, 96 GB, 38 GPU cores) and M2
+Ultra (2023-06-05: 800 GB/s, 192 GB, 76 GPU cores). Apple states no TFLOPS for M2: they follow from cores x 128 lanes
+x 2 x 1.398 GHz, and agree with 10.74 and 21.47 TFLOPS that tables give for the models of 30 and 60 cores (hmc-
+tech.com). H200, A100, L40S, B200, RTX 4090 and the M2s were compared with independent tables.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ words come first pays them once for the column and the document for every row.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from quail_frames.cost.work import NOTHING, Work, label_scoring, prefill
 from quail_frames.optimizer.flow import Flow, flow_of
@@ -58,8 +58,10 @@ class ChainPrice:
     """Rows that are read: all, or as many as the limit needs."""
     tests: Mapping[str, CallTest]
     """For each tested call, by its answer column, its first test."""
-    resident: frozenset[Hashable] = frozenset()
-    """Documents that were in memory before."""
+    resident: Mapping[Hashable, float] = field(default_factory=dict)
+    """Shares of the documents that were in memory before."""
+    regret_tokens: float = 0.0
+    """Tokens of documents that had been in memory and are computed again."""
 
 
 def priced_calls(ask: Ask, table: Table, prices: Prices) -> tuple[PricedCall, ...]:
@@ -118,13 +120,13 @@ def price_in_order(
     order: Sequence[str],
     table: Table,
     prices: Prices,
-    resident: Set[Hashable] = frozenset(),
+    resident: Mapping[Hashable, float] | None = None,
 ) -> ChainPrice:
-    """The same for calls that are priced already; `resident`: documents that are in memory."""
+    """The same for calls that are priced already; `resident`: shares of documents in memory."""
     flow = flow_of(ask, order, prices)
     rows = _rows_needed(ask, table.rows, flow.kept)
     counts = tuple(min(call.inputs, rows) * flow.share(number) for number, call in enumerate(calls))
-    work, documents = NOTHING, 0.0
+    work, documents, regret, here = NOTHING, 0.0, 0.0, resident or {}
     for number, call in enumerate(calls):
         work += call.ask * counts[number] + call.once * (1.0 if counts[number] else 0.0)
     for document in dict.fromkeys(call.document for call in calls if call.document is not None):
@@ -132,8 +134,10 @@ def price_in_order(
         most = max(readers, key=lambda number: calls[number].context)
         loaded = min(calls[most].inputs, rows) * flow.reached(readers)
         documents += loaded
-        work += NOTHING if document in resident else calls[most].load * loaded
-    return ChainPrice(calls, counts, documents, work, flow, rows, _tests(ask), frozenset(resident))
+        share = here.get(document, 0.0)
+        work += calls[most].load * (loaded * (1 - share))
+        regret += calls[most].load.new_tokens * loaded * (1 - share) if share else 0.0
+    return ChainPrice(calls, counts, documents, work, flow, rows, _tests(ask), here, regret)
 
 
 def _tests(ask: Ask) -> dict[str, CallTest]:

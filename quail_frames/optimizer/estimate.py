@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 from quail_frames.cost.choices import Choice
@@ -13,7 +13,8 @@ from quail_frames.optimizer.decisions import chain_decisions, pairs_decisions
 from quail_frames.optimizer.join_decisions import join_decisions
 from quail_frames.optimizer.pairs import PairsPrice, pairs_price
 from quail_frames.optimizer.prices import CallFigures, Prices
-from quail_frames.optimizer.rules.keep_resident import anchor_document, document_of, retained
+from quail_frames.optimizer.residency import resident_share
+from quail_frames.optimizer.rules.keep_resident import anchor_document, document_of
 from quail_frames.optimizer.selectivity import pair_share, selectivity_from
 from quail_frames.optimizer.tables import Table, table_of
 from quail_frames.plan.calls import AiCall
@@ -57,6 +58,8 @@ class StepEstimate:
     seconds: float = 0.0
     least_seconds: float = 0.0
     decisions: tuple[Choice, ...] = ()
+    regret_tokens: float = 0.0
+    """Of the tokens, those of texts that were in memory and did not stay."""
 
     @property
     def asks(self) -> float:
@@ -134,11 +137,11 @@ def _step(node: Node, written: Node, prices: Prices, tokens: float) -> StepEstim
     rows = table_of(node, prices).rows
     if isinstance(node, Ask):
         price = chain_of(node, table_of(node.input, prices), prices)
-        calls, work = _chain_calls(node, price, prices), price.work
+        calls, work, regret = _chain_calls(node, price, prices), price.work, price.regret_tokens
         decisions = chain_decisions(node, price, table_of(node.input, prices), prices) if tokens else ()
     elif isinstance(node, AskPairs):
         pairs = _pairs(node, prices)
-        calls, work = _pair_calls(node, pairs), pairs.work
+        calls, work, regret = _pair_calls(node, pairs), pairs.work, pairs.regret_tokens
         decisions = pairs_decisions(node, written, pairs, prices) if tokens else ()
     else:
         return StepEstimate(node, below, rows_in, rows)
@@ -149,27 +152,27 @@ def _step(node: Node, written: Node, prices: Prices, tokens: float) -> StepEstim
     seconds = roofline(
         work, target.shape, target.device, target.budgets.batches(tokens) * work.new_tokens / tokens
     ).seconds
-    return StepEstimate(node, below, rows_in, rows, calls, work, seconds, least, decisions)
+    return StepEstimate(node, below, rows_in, rows, calls, work, seconds, least, decisions, regret)
 
 
 def chain_of(ask: Ask, table: Table, prices: Prices) -> ChainPrice:
     """The chain in its planned order, over what an operator below leaves in memory."""
     calls = priced_calls(ask, table, prices)
     anchors = dict(ask.anchors)
-    here = set()
+    here: dict[Hashable, float] = {}
     for call in calls:
         document = document_of(call.use, anchors)
-        if document is not None and retained(ask.input, document):
-            here.add(call.document)
+        if document is not None and call.document is not None:
+            here[call.document] = resident_share(ask.input, document, prices)
     order = ask.order or tuple(use.column for use in ask.calls)
-    return price_in_order(ask, calls, order, table, prices, frozenset(here))
+    return price_in_order(ask, calls, order, table, prices, here)
 
 
 def _pairs(node: AskPairs, prices: Prices) -> PairsPrice:
     anchor = node.anchor or "left"
     below = node.left if anchor == "left" else node.right
     left, right = table_of(node.left, prices), table_of(node.right, prices)
-    return pairs_price(node, anchor, left, right, prices, retained(below, anchor_document(node)))
+    return pairs_price(node, anchor, left, right, prices, resident_share(below, anchor_document(node), prices))
 
 
 def _chain_calls(ask: Ask, price: ChainPrice, prices: Prices) -> tuple[CallEstimate, ...]:

@@ -209,16 +209,25 @@ def step_seconds(joins: Joins, state: State, step: Step) -> float:
 
 def rows_of(joins: Joins, state: State) -> float:
     """Expected rows of the relations joined so far, questions taken as independent."""
+    return every_row(joins, state) * math.prod(question.share for question in _inside(joins, state))
+
+
+def every_row(joins: Joins, state: State) -> float:
+    """Rows of the relations joined so far that keys and predicates leave, whatever the answers."""
     if not state.joined:
         return 1.0
     own = math.prod(joins.rows[number] for number in state.joined)
-    asked = [joins.questions[number] for number in state.asked]
-    inside = [q.share * q.candidates for q in asked if all(text.relation in state.joined for text in q.texts)]
-    return own * math.prod(inside)
+    return own * math.prod(question.candidates for question in _inside(joins, state))
+
+
+def _inside(joins: Joins, state: State) -> list[Question]:
+    """Questions asked about the relations joined so far."""
+    asked = (joins.questions[number] for number in state.asked)
+    return [question for question in asked if all(text.relation in state.joined for text in question.texts)]
 
 
 def alive(joins: Joins, state: State, text: Text) -> float:
-    """Expected distinct texts that are still there, `n` of which `r` rows were drawn: `n (1 - e^(-r/n))`.
+    """Expected distinct texts that are still there: `n (1 - (1 - share)^(rows each))`.
 
     A relation not joined yet has the rows that its own questions left.
     """
@@ -230,12 +239,13 @@ def alive(joins: Joins, state: State, text: Text) -> float:
     different = min(text.distinct, joins.rows[text.relation] * math.prod(single))
     if text.relation not in state.joined or different <= 0:
         return different
-    return drawn(different, rows_of(joins, state))
+    return still_there(different, every_row(joins, state), rows_of(joins, state))
 
 
-def drawn(different: float, rows: float) -> float:
-    """Expected different ones of `different` in `rows` draws."""
-    return different * -math.expm1(-rows / different) if different > 0 else 0.0
+def still_there(different: float, before: float, rows: float) -> float:
+    """Expected different ones of `different` among `rows` that are left of `before`, each as likely as the others."""
+    each, share = before / max(different, 1e-9), min(1.0, rows / max(before, 1e-9))
+    return different * (1 - (1 - share) ** each if each > 1 else each * share)
 
 
 def pairs_of(joins: Joins, state: State, question: Question) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from quail_frames.cost.choices import Alternative, Choice
-from quail_frames.cost.work import Work, pair_join
+from quail_frames.cost.work import Work, pair_join, prefill
 from quail_frames.optimizer.prices import CallFigures, Prices
 from quail_frames.optimizer.selectivity import pair_share
 from quail_frames.optimizer.tables import Table, candidate_pairs, distinct_among, table_of
@@ -32,6 +32,8 @@ class PairsPrice:
     document: float
     suffix: float
     work: Work
+    regret_tokens: float = 0.0
+    """Tokens of anchors that had been in memory and are computed again."""
 
     @property
     def asks(self) -> float:
@@ -40,9 +42,9 @@ class PairsPrice:
 
 
 def pairs_price(
-    node: AskPairs, anchor: Side, left: Table, right: Table, prices: Prices, resident: bool = False
+    node: AskPairs, anchor: Side, left: Table, right: Table, prices: Prices, resident: float = 0.0
 ) -> PairsPrice:
-    """The join's work over its sides' rows; `resident`: the anchors' documents are in memory already."""
+    """The join's work over its sides' rows; `resident`: the share of the anchors' documents in memory."""
     slots = tuple(number for number, (side, _) in enumerate(node.slots) if side == anchor)
     figures = prices.lay_out(node.call, slots)
     own, other = (left, right) if anchor == "left" else (right, left)
@@ -53,8 +55,10 @@ def pairs_price(
     document = figures.document + sum(own.column(name).mean_tokens for name in node.inputs_of(anchor))
     suffix = figures.question + sum(other.column(name).mean_tokens for side, name in node.slots if side != anchor)
     share, reach = figures.head_share(prices.vocabulary), prices.target.shape.reach
-    one = pair_join(document, partners, suffix, figures.instruction, resident, "tree", share, reach)
-    return PairsPrice(figures, anchors, partners, document, suffix, one * anchors)
+    warm = pair_join(document, partners, suffix, figures.instruction, True, "tree", share, reach)
+    loads = anchors * (1 - resident)
+    work = warm * anchors + prefill(document, 0, reach) * loads
+    return PairsPrice(figures, anchors, partners, document, suffix, work, document * loads if resident else 0.0)
 
 
 def anchor_choice(node: AskPairs, prices: Prices) -> Choice:

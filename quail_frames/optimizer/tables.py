@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-from quail_frames.optimizer.join_order import drawn
+from quail_frames.optimizer.join_order import still_there
 from quail_frames.optimizer.prices import Prices
 from quail_frames.optimizer.selectivity import pair_share, passing_share
 from quail_frames.optimizer.statistics import ColumnFigures
@@ -190,7 +190,7 @@ def _repeated(
             own = side.columns[name]
             different = side.rows if own.distinct is None else min(own.distinct, side.rows)
             if isinstance(node, AskPairs) and node.how == "inner":
-                own = replace(own, distinct=drawn(different, rows))
+                own = replace(own, distinct=still_there(different, rows / max(pair_share(node.call), 1e-9), rows))
             elif rows > side.rows:
                 own = replace(own, distinct=different)
             found[after] = own

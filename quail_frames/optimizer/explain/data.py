@@ -58,6 +58,7 @@ def _step(step: StepEstimate) -> Data:
         "rows": step.rows,
         "asks": step.asks,
         "tokens": step.tokens,
+        "regret_tokens": step.regret_tokens,
         "seconds": step.seconds,
         "speed_of_light": step.least_seconds,
         "work": work_data(step.work),

@@ -51,7 +51,8 @@ def _call_line(step: StepEstimate, number: int, several: bool) -> str:
 def _numbers(step: StepEstimate) -> str:
     rows = f"{count(step.rows_in)} rows in, {count(step.rows)} out"
     least = f"speed of light {duration(step.least_seconds)}"
-    return f"{rows}; {count(step.asks)} asks, {count(step.tokens)} tokens, {duration(step.seconds)} ({least})"
+    again = f", {count(step.regret_tokens)} of them again because memory is short" if step.regret_tokens else ""
+    return f"{rows}; {count(step.asks)} asks, {count(step.tokens)} tokens{again}, {duration(step.seconds)} ({least})"
 
 
 def _totals(estimate: PlanEstimate) -> Iterator[str]:

@@ -30,10 +30,10 @@ def _kept(node: Node, wanted: frozenset[Document]) -> Node:
     if isinstance(node, Source):
         return node
     if isinstance(node, Ask):
-        own = _documents(node)
+        own = documents_of(node)
         node = replace(node, retain=bool(own & wanted))
         wanted |= own
-    below = [_below(node, number, wanted) for number in range(len(inputs(node)))]
+    below = [documents_below(node, number, wanted) for number in range(len(inputs(node)))]
     if isinstance(node, AskPairs) and node.anchor is not None:
         anchor = 0 if node.anchor == "left" else 1
         document = anchor_document(node)
@@ -57,20 +57,7 @@ def anchor_document(node: AskPairs) -> Document:
     return _document([(slot, name) for slot, (side, name) in enumerate(node.slots) if side == anchor])
 
 
-def retained(node: Node, document: Document) -> bool:
-    """Whether an operator at or below the node leaves this document, named by the node's columns, in memory."""
-    if isinstance(node, Ask) and node.retain and document in _documents(node):
-        return True
-    for number, below in enumerate(inputs(node)):
-        before = _below(node, number, frozenset({document}))
-        if isinstance(node, AskPairs) and node.retain and anchor_document(node) in before:
-            return True
-        if any(retained(below, each) for each in before):
-            return True
-    return False
-
-
-def _documents(ask: Ask) -> frozenset[Document]:
+def documents_of(ask: Ask) -> frozenset[Document]:
     """Documents that the chain's prompts begin with, where they are columns as they are."""
     anchors = dict(ask.anchors)
     found = (document_of(use, anchors) for use in ask.calls)
@@ -81,7 +68,7 @@ def _document(slots: Sequence[tuple[int, str]]) -> Document:
     return ((0, slots[0][1]),) if len(slots) == 1 else tuple(slots)
 
 
-def _below(node: Node, number: int, wanted: frozenset[Document]) -> frozenset[Document]:
+def documents_below(node: Node, number: int, wanted: frozenset[Document]) -> frozenset[Document]:
     """The documents by their names in input `number`, as far as they come from it unchanged."""
     found: set[Document] = set()
     for document in wanted:
@@ -124,7 +111,7 @@ def _running(node: Node, path: Path) -> Iterator[Asked]:
         yield from _running(inputs(node)[number], (*path, number))
     found: list[tuple[int, Document]] = []
     if isinstance(node, Ask):
-        found = [(0, document) for document in _documents(node)]
+        found = [(0, document) for document in documents_of(node)]
     elif isinstance(node, AskPairs) and node.anchor is not None:
         found = [(0 if node.anchor == "left" else 1, anchor_document(node))]
     traced = [
