@@ -37,9 +37,9 @@ class Prompts:
     whole: list[tuple[Ragged, Int64]] = field(default_factory=list)
     """Prompts that begin with their call's words, or were cut, with their rows."""
     suffixes: list[tuple[Ragged, Int64]] = field(default_factory=list)
-    """What follows documents, with their rows."""
+    """What follows documents, with their rows: questions, and the frames of joins."""
     pairs: dict[tuple[int, int], list[tuple[PairOperator, Int64]]] = field(default_factory=dict)
-    """By frame and anchor: the partners asked."""
+    """By frame and anchor: the partners asked, behind the frame."""
 
     def minimum(self) -> int:
         """The fewest tokens that answer all of them; see `benchmarks.minimum`."""
@@ -84,6 +84,8 @@ class Prompts:
                 self.whole.append((lists, np.full(count, row)))
                 continue
             self.documents.setdefault(row, document)
+            if (frame, row) not in self.pairs:
+                self.suffixes.append((assemble(prompt.instruction, {}, 1), np.array([row])))
             self.pairs.setdefault((frame, row), []).append((operator, units))
 
 
@@ -100,11 +102,9 @@ def _row_keys(lists: Ragged) -> Int64:
 
 
 def _pair_tokens(asked: list[tuple[PairOperator, Int64]]) -> int:
-    """The frame once, and the prefix tree of the partners."""
-    operator = asked[0][0]
-    frame = sum(len(piece) for piece in operator._frame if isinstance(piece, np.ndarray))
+    """The prefix tree of the partners."""
     lists = concatenate([each._question.take(units) for each, units in asked])
-    return frame + distinct_prefixes(lists, np.zeros(len(lists), dtype=np.int64))
+    return distinct_prefixes(lists, np.zeros(len(lists), dtype=np.int64))
 
 
 class Watched:

@@ -116,9 +116,8 @@ def _levels(batch: Batch, asks: Asks, writers: Int64) -> Int64:
         return levels
     pages = batch.unit_pages[asks.unit[reading]]
     used = np.arange(pages.shape[1]) < pages_for(batch.unit_lengths[asks.unit[reading]])[:, None]
-    copied = np.full(len(writers), -1, dtype=np.int64)
-    copied[batch.copies[:, 1] // PAGE] = writers[batch.copies[:, 0] // PAGE]
-    needs = np.concatenate([np.where(used, table[pages], -1) for table in (writers, copied)], axis=1)
+    tables = (writers, *_copied(batch, writers))
+    needs = np.concatenate([np.where(used, table[pages], -1) for table in tables], axis=1)
     needs[needs == reading[:, None]] = -1
     for _ in range(len(reading)):
         found = np.where(needs >= 0, levels[needs] + 1, 0).max(axis=1)
@@ -126,6 +125,15 @@ def _levels(batch: Batch, asks: Asks, writers: Int64) -> Int64:
             break
         levels[reading] = found
     return levels
+
+
+def _copied(batch: Batch, writers: Int64) -> Int64:
+    """[sources, pages]: the asks that write what each page takes by copies, which may come from several pages."""
+    pages = np.unique(batch.copies[:, ::-1] // PAGE, axis=0)
+    number = np.arange(len(pages)) - np.searchsorted(pages[:, 0], pages[:, 0])
+    found = np.full((int(number.max(initial=-1)) + 1, len(writers)), -1, dtype=np.int64)
+    found[number, pages[:, 0]] = writers[pages[:, 1]]
+    return found
 
 
 def _part(batch: Batch, asks: Asks, chosen: Int64, copies: npt.NDArray[np.bool_]) -> Part:

@@ -74,6 +74,22 @@ def test_sql_and_python_run_one_physical_plan_to_the_same_rows(query: Query, ben
     assert python.figures.regret_tokens == 0
 
 
+@pytest.fixture(scope="module")
+def null_bench() -> Iterator[Bench]:
+    """The model's own tokenizer and no model, watched; a context that some of the texts are longer than."""
+    with open_engine("null", "slice") as engine:
+        yield Bench(engine, Recorder.on(engine), device("h100-sxm"), device("h100-sxm"), engine.shape)
+
+
+@SHAPES
+def test_next_to_no_token_is_computed_twice(query: Query, null_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data, "folders", lambda: (data.ROOT / "examples" / "data",))
+    size = Size("slice", rows=24, characters=700, turns=6)
+    figures = run_query(null_bench, query, "python", frames_of(query, size)).figures
+    assert figures.asks > 0 and figures.regret_tokens == 0
+    assert figures.fresh_tokens <= 1.02 * figures.minimum_tokens
+
+
 def test_the_recorded_minimum_is_the_prefix_tree_of_the_prompts(bench: Bench) -> None:
     reviews = pl.DataFrame({"text": ["a film about a dog", "a film about a cat", "a film about a dog"]})
     frame = qf.lazy(reviews).select(qf.ai_if("Is it good? {text}"), qf.ai_score("Is it long? {text}").alias("long"))

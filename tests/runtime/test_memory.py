@@ -18,7 +18,11 @@ DOCUMENTS = [
     Document.of(np.concatenate([START[:16], np.full(4, 7, dtype=np.int32)])),
     Document.of(np.full(5, 9, dtype=np.int32)),
 ]
-STEPS = [*(("admit", number) for number in range(len(DOCUMENTS))), ("keep", 0), ("keep", -1), ("close", 0), ("end", 0)]
+TRAIL = np.array([3, 4, 5], dtype=np.int32)
+STEPS = [
+    *(("admit", number) for number in range(len(DOCUMENTS))),
+    *(("trail", 0), ("keep", -1), ("close", 0), ("end", 0)),
+]
 
 
 class History:
@@ -31,10 +35,10 @@ class History:
     def step(self, what: str, number: int) -> None:
         if what == "admit":
             document = DOCUMENTS[number]
-            resident = self.memory.resident(document)
-            admitted = self.memory.admit(document, len(document.tokens) + 3, RunReport())
+            resident = self.memory.resident(document, TRAIL)
+            admitted = self.memory.admit(document, len(document.tokens) + 3, RunReport(), TRAIL)
             if admitted is not None:
-                assert resident <= len(document.tokens) or not admitted[1]
+                assert admitted[1] <= resident <= len(document.tokens) + len(TRAIL)
                 self.active.append((admitted[0], document))
         elif what == "end":
             self.memory.end(self)
@@ -42,6 +46,8 @@ class History:
             context, document = self.active.pop(number)
             if what == "keep":
                 self.memory.keep(context, document, self)
+            elif what == "trail":
+                self.memory.keep(context, document, self, trail=TRAIL)
             else:
                 self.memory.contexts.close(np.array([context], dtype=np.int32))
 
@@ -70,6 +76,39 @@ def test_every_short_history_keeps_the_accounts(pages: int, steps: int) -> None:
             state.memory.contexts.close(np.array([context], dtype=np.int32))
         state.memory.end(state)
         assert state.memory.contexts.pool.free == pages and len(state.memory.index) == 0
+
+
+def test_what_is_kept_behind_a_document_is_found_as_far_as_it_is_the_same() -> None:
+    memory, document = Memory(8), DOCUMENTS[0]
+    length = len(document.tokens)
+    context, _ = memory.admit(document, length + len(TRAIL), RunReport()) or (-1, 0)
+    memory.keep(context, document, "owner", trail=TRAIL)
+    assert memory.resident(document) == length
+    other = np.array([3, 4, 9, 9], dtype=np.int32)
+    assert memory.resident(document, other) == length + 2
+    assert memory.admit(document, length + 4, RunReport(), other) == (context, length + 2)
+
+
+def test_where_pages_are_short_what_is_behind_documents_goes_before_any_document() -> None:
+    memory, trail = Memory(6), np.zeros(16, dtype=np.int32)
+    for document in (DOCUMENTS[0], DOCUMENTS[3]):
+        context, _ = memory.admit(document, len(document.tokens) + 16, RunReport()) or (-1, 0)
+        memory.keep(context, document, "owner", trail=trail)
+    assert memory.contexts.pool.free == 1
+    assert memory.fitting(np.array([33])) == 1
+    assert memory.resident(DOCUMENTS[0], trail) == 20 and memory.resident(DOCUMENTS[3], trail) == 5
+
+
+def test_a_copy_of_a_copy_is_taken_from_where_the_tokens_are_written() -> None:
+    memory = Memory(16)
+    source = int(memory.open(np.array([20]))[0])
+    first = int(memory.fork(source, 20, np.array([24]))[0])
+    second = int(memory.fork(first, 24, np.array([28]))[0])
+    copies = {tuple(pair) for pair in memory.take_copies().tolist()}
+    slots = {context: memory.contexts.slots(np.array([context]), 16, 8) for context in (source, first, second)}
+    expected = {(slots[source][n], slots[first][n]) for n in range(4)}
+    expected |= {(slots[source][n], slots[second][n]) for n in range(4)}
+    assert copies == expected | {(slots[first][n], slots[second][n]) for n in range(4, 8)}
 
 
 def test_a_hash_collision_shares_nothing() -> None:

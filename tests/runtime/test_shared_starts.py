@@ -7,12 +7,14 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.minimum import distinct_prefixes
 from quail_frames.plan.calls import AiClassify, AiIf
+from quail_frames.plan.conditions import Answer
 from quail_frames.plan.physical import AnswerOutput, Chain
 from quail_frames.plan.template import Slot, Template
 from quail_frames.runtime.engine import Engine
 from quail_frames.runtime.expected import expected_answer
-from quail_frames.runtime.operators.alike_partners import AlikePartners, sorted_questions
+from quail_frames.runtime.operators.alike_partners import LEAST_SAVED, AlikePartners, sorted_questions
 from quail_frames.runtime.operators.starts import share_starts
 from quail_frames.runtime.report import RunReport
 from quail_frames.runtime.tokens.assemble import assemble
@@ -26,23 +28,38 @@ lists = st.lists(st.lists(st.integers(0, 2), max_size=8).map(lambda tokens: [*to
 def test_a_groups_start_begins_all_its_questions_and_leaves_something_of_each(found: list[list[int]]) -> None:
     questions = Ragged.of(found)
     questions = questions.take(sorted_questions(questions))
-    alike = AlikePartners.of(questions)
-    assert len(alike.group) == len(found)
-    for number, group in enumerate(alike.group.tolist()):
-        if group >= 0:
-            start = alike.starts[group]
-            assert len(start) < len(questions[number])
+    around = np.zeros(len(found), dtype=np.int64)
+    for level in AlikePartners.of(questions).levels:
+        assert len(level.group) == len(found)
+        inside = np.flatnonzero(level.group >= 0)
+        for number in inside.tolist():
+            start = level.starts[int(level.group[number])]
+            assert around[number] < len(start) < len(questions[number])
             assert questions[number][: len(start)].tolist() == start.tolist()
-    sizes = np.bincount(alike.group[alike.group >= 0], minlength=len(alike.starts))
-    assert (sizes >= 2).all()
+        around[inside] = level.starts.lengths[level.group[inside]]
+        assert (np.bincount(level.group[inside], minlength=len(level.starts)) >= 2).all()
 
 
-def test_groups_are_those_that_save_most() -> None:
-    found = Ragged.of([[1, 2, 3, 4, 9], [1, 2, 3, 5, 9], [1, 7, 9], [8, 9], [8, 8, 9], [6, 9]])
+@given(lists)
+def test_groups_in_groups_miss_no_start_worth_sharing(found: list[list[int]]) -> None:
+    questions = Ragged.of(found)
+    questions = questions.take(sorted_questions(questions))
+    computed, around = len(questions.values), np.zeros(len(found), dtype=np.int64)
+    for level in AlikePartners.of(questions).levels:
+        for group, start in enumerate(level.starts.lists()):
+            inside = np.flatnonzero(level.group == group)
+            computed -= (len(inside) - 1) * (len(start) - int(around[inside[0]]))
+            around[inside] = len(start)
+    least = distinct_prefixes(Ragged.of(each[:-1] for each in questions.lists()), np.zeros(len(found), dtype=np.int64))
+    assert computed - len(found) - least <= len(found) * (LEAST_SAVED - 1)
+
+
+def test_groups_lie_in_groups() -> None:
+    found = Ragged.of([[1, 2, 3, 4, 9], [1, 2, 3, 4, 8, 9], [1, 2, 7, 9], [8, 9], [8, 8, 9], [6, 9]])
     questions = found.take(sorted_questions(found))
-    alike = AlikePartners.of(questions)
-    assert [start.tolist() for start in alike.starts.lists()] == [[1, 2, 3], [8]]
-    assert alike.group.tolist() == [0, 0, -1, -1, 1, 1]
+    levels = AlikePartners.of(questions).levels
+    assert [[start.tolist() for start in level.starts.lists()] for level in levels] == [[[1, 2]], [[1, 2, 3, 4]]]
+    assert [level.group.tolist() for level in levels] == [[0, 0, 0, -1, -1, -1], [0, 0, -1, -1, -1, -1]]
 
 
 words = st.lists(st.sampled_from(["Is it", " good", " long", "?"]), min_size=1, max_size=4).map("".join)
@@ -103,3 +120,29 @@ def test_cut_documents_that_begin_alike_are_computed_once() -> None:
         assert engine.memory.contexts.pool.free == engine.memory.pages
     assert report.truncated == 6
     assert report.fresh_tokens < 400 + 4 * 16 + 8 * 100
+
+
+def test_texts_that_are_equal_once_cut_are_asked_once() -> None:
+    texts = ["word " * 200, "word " * 300, "word " * 200 + "end", "other " * 100, "word " * 20]
+    call = AiIf(Template(("Is it good?\n\n", Slot(0))), ("text",), overflow="truncate")
+    label = AiClassify(Template((Slot(0),)), ("text",), labels=("good", "gone", "bad"), overflow="truncate")
+    with Engine("oracle", max_length=400) as engine:
+        planned = (engine.resolve(call, (0,)), engine.resolve(label, (0,)))
+        plan = Chain(("text",), (), planned, (0, 1), None, (AnswerOutput("a", 0), AnswerOutput("b", 1)))
+        report = RunReport()
+        batches = [rows_of(text=texts[:3]), rows_of(text=texts[3:]), rows_of(text=["word " * 400])]
+        found = [row for out in engine.run(plan, batches, report) for row in out.to_pylist()]
+    assert report.asks == 2 * 3 and report.truncated == 2 * 5
+    assert [row["row"] for row in found] == list(range(6))
+    assert len({(row["a"], row["b"]) for row in [*found[:3], found[5]]}) == 1
+
+
+def test_a_filter_of_cut_texts_keeps_all_that_are_equal_once_cut() -> None:
+    call = AiIf(Template(("Is it good?\n\n", Slot(0))), ("text",), overflow="truncate")
+    with Engine("oracle", max_length=400) as engine:
+        planned = engine.resolve(call, (0,))
+        for word in ("some ", "other ", "more ", "less "):
+            texts = [word * 100, word * 200, "short"]
+            plan = Chain(("text",), (), (planned,), (0,), Answer(0), ())
+            kept = [row["row"] for out in engine.run(plan, [rows_of(text=texts)]) for row in out.to_pylist()]
+            assert (0 in kept) == (1 in kept)

@@ -18,6 +18,7 @@ from quail_frames.runtime.engine import Engine
 from quail_frames.runtime.expected import expected_answer
 from quail_frames.runtime.operators.candidates import AnchorBatch
 from quail_frames.runtime.report import RunReport
+from quail_frames.runtime.tokens.ragged import common_start
 
 GOOD = AiIf(Template(("Is it good?\n", Slot(0))), ("text",))
 HOW = AiScore(Template(("How good is it?\n", Slot(0))), ("text",))
@@ -125,7 +126,8 @@ def test_survivors_of_a_filter_enter_the_join_resident(pages: int) -> None:
         ]
         filters = sum(len(text) + engine.compile(good).prompt.own_tokens for text in texts)
         pair_tokens = sum(len(engine.tokenizer.encode([term]).values) + len("\nANSWER:") for term in terms)
-        frame = len(engine.compile(match).prompt.instruction[0])  # type: ignore[arg-type]
+        frames = [engine.compile(call).prompt.instruction[0] for call in (good, match)]
+        frame = len(frames[1]) - common_start(*frames)  # type: ignore[arg-type]
         if pages == 4000:
             assert report.fresh_tokens == filters + len(passing) * (frame + pair_tokens)
             assert report.regret_tokens == 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -18,14 +18,18 @@ from quail_frames.runtime.kv.contexts import ContextTable, Int32, Int64
 from quail_frames.runtime.kv.pages import PAGE, pages_for
 from quail_frames.runtime.kv.prefixes import PrefixIndex, prefix_hashes
 from quail_frames.runtime.report import RunReport
+from quail_frames.runtime.tokens.ragged import common_start
+
+NO_TOKENS: Int32 = np.zeros(0, dtype=np.int32)
 
 
 @dataclass(frozen=True, eq=False)
 class Idle:
-    """A context that nobody uses now, holding exactly `tokens`."""
+    """A context that nobody uses now, holding exactly `tokens` (its document) and, behind them, `trail`."""
 
     context: int
     tokens: Int32
+    trail: Int32
     owner: object
     worth: float
     number: int
@@ -72,6 +76,7 @@ class Memory:
         self._idle: dict[int, Idle] = {}
         self._by_worth: list[tuple[float, int, int]] = []
         self._evicted: set[int] = set()
+        self._trailing: dict[int, None] = {}
         self._kept = 0
         self._copies: list[Int64] = []
 
@@ -116,19 +121,22 @@ class Memory:
         """Which of the documents with these keys are kept."""
         return np.array([key in self._idle for key in keys.tolist()], dtype=np.bool_)
 
-    def resident(self, document: Document) -> int:
-        """How many leading tokens of the document `admit` would find."""
-        if self._idle_of(document) is not None:
-            return len(document.tokens)
+    def resident(self, document: Document, trail: Int32 = NO_TOKENS) -> int:
+        """How many leading tokens of the document, and of `trail` behind it, `admit` would find."""
+        idle = self._idle_of(document)
+        if idle is not None:
+            return len(document.tokens) + common_start(idle.trail, trail)
         return len(self.index.match(document.tokens, document.hashes)) * PAGE
 
-    def admit(self, document: Document, length: int, report: RunReport) -> tuple[int, int] | None:
+    def admit(
+        self, document: Document, length: int, report: RunReport, trail: Int32 = NO_TOKENS
+    ) -> tuple[int, int] | None:
         """A context for the document with room for `length` tokens in all, begun with what is resident.
 
-        Returns (context, resident tokens), or None where the memory is short. The whole
-        pages of the document can be shared by those that come later.
+        Returns (context, resident tokens: of the document, and of `trail` behind it where it is kept with one), or
+        None where the memory is short. The whole pages of the document can be shared by those that come later.
         """
-        admitted = self._adopt(document, length) or self._begin(document, length)
+        admitted = self._adopt(document, length, trail) or self._begin(document, length)
         if admitted is None:
             return None
         context, prefix = admitted
@@ -158,18 +166,24 @@ class Memory:
     def take_copies(self) -> Int64:
         """Slots (from, to) that the next batch has to copy, [C, 2]."""
         copies, self._copies = self._copies, []
-        return np.concatenate([np.zeros((0, 2), dtype=np.int64), *copies])
+        return _from_written(np.concatenate([np.zeros((0, 2), dtype=np.int64), *copies]))
 
-    def keep(self, context: int, document: Document, owner: object, reuse: float = 1.0) -> None:
-        """Leave a context idle, rewound to its document; its owner ends it with `end`."""
+    def keep(
+        self, context: int, document: Document, owner: object, reuse: float = 1.0, trail: Int32 = NO_TOKENS
+    ) -> None:
+        """Leave a context idle, rewound to its document and the `trail` behind it; its owner ends it with `end`.
+
+        What is asked next may begin with the same trail. Where pages are short, trails go before any document.
+        """
         one = np.array([context], dtype=np.int32)
         if document.key in self._idle:
             self.contexts.close(one)
             return
-        self.contexts.rewind(one, np.array([len(document.tokens)]))
         self._kept += 1
-        worth = reuse * self._recompute_cost(len(document.tokens)) / max(int(self.contexts.held[context]), 1)
-        self._put_idle(document.key, Idle(context, document.tokens, owner, worth, self._kept))
+        pages = int(pages_for(len(document.tokens)))
+        worth = reuse * self._recompute_cost(len(document.tokens)) / max(pages, 1)
+        self.contexts.rewind(one, np.array([len(document.tokens) + len(trail)]))
+        self._put_idle(document.key, Idle(context, document.tokens, trail, owner, worth, self._kept))
 
     def end(self, owner: object) -> None:
         """Close the idle contexts of an owner; nobody comes back to them."""
@@ -177,16 +191,18 @@ class Memory:
             self._close_idle(key)
         if not self._idle:
             self._by_worth.clear()
+            self._trailing.clear()
             self._evicted.clear()
 
-    def _adopt(self, document: Document, length: int) -> tuple[int, int] | None:
+    def _adopt(self, document: Document, length: int, trail: Int32) -> tuple[int, int] | None:
         idle = self._idle_of(document)
         if idle is None:
             return None
         del self._idle[document.key]
         one = np.array([idle.context], dtype=np.int32)
-        if self.extend(one, np.array([length])):
-            return idle.context, len(document.tokens)
+        found = len(document.tokens) + common_start(idle.trail, trail)
+        if self.extend(one, np.array([max(length, found)])):
+            return idle.context, found
         self._put_idle(document.key, idle)
         return None
 
@@ -204,6 +220,8 @@ class Memory:
 
     def _put_idle(self, key: int, idle: Idle) -> None:
         self._idle[key] = idle
+        if len(idle.trail):
+            self._trailing[key] = None
         heapq.heappush(self._by_worth, (idle.worth, -idle.number, key))
 
     def _idle_of(self, document: Document) -> Idle | None:
@@ -211,8 +229,10 @@ class Memory:
         return idle if idle is not None and np.array_equal(idle.tokens, document.tokens) else None
 
     def _free_up(self, pages: int) -> bool:
-        """Evict idle contexts, least valuable first, until so many pages are free."""
+        """Drop trails, then evict idle contexts, least valuable first, until so many pages are free."""
         pool = self.contexts.pool
+        while pool.free < pages and self._trailing:
+            self._drop_trail(self._trailing.popitem()[0])
         while pool.free < pages and self._by_worth:
             _, number, key = heapq.heappop(self._by_worth)
             if key in self._idle and self._idle[key].number == -number:
@@ -220,5 +240,24 @@ class Memory:
                 self._close_idle(key)
         return pool.free >= pages
 
+    def _drop_trail(self, key: int) -> None:
+        idle = self._idle.get(key)
+        if idle is not None:
+            self.contexts.rewind(np.array([idle.context], dtype=np.int32), np.array([len(idle.tokens)]))
+            self._idle[key] = replace(idle, trail=NO_TOKENS)
+
     def _close_idle(self, key: int) -> None:
         self.contexts.close(np.array([self._idle.pop(key).context], dtype=np.int32))
+
+
+def _from_written(copies: Int64) -> Int64:
+    """The copies with what is copied twice taken from where it is written: all are done at once."""
+    order = np.argsort(copies[:, 1], kind="stable")
+    targets = copies[order, 1]
+    while len(copies):
+        place = np.minimum(np.searchsorted(targets, copies[:, 0]), len(targets) - 1)
+        again = np.flatnonzero(targets[place] == copies[:, 0])
+        if not len(again):
+            break
+        copies[again, 0] = copies[order[place[again]], 0]
+    return copies

@@ -1,6 +1,7 @@
 """Partners whose texts begin alike: an anchor computes what they share once, in a copy of its context.
 
-A group reads the anchor's context for itself, which a longer start has to repay.
+A group reads the anchor's context for itself, which a longer start has to repay. Groups lie in groups: a copy is
+made of the copy around it.
 """
 
 from __future__ import annotations
@@ -15,33 +16,41 @@ from quail_frames.runtime.kv.memory import Memory
 from quail_frames.runtime.kv.pages import PAGE, pages_for
 from quail_frames.runtime.tokens.ragged import Int64, Ragged, common_start, offsets_of, ranges
 
-LEAST_SAVED = 4
+LEAST_SAVED = 2
+"""Tokens that a start must save: a copy costs the host some microseconds, less than a token or two of any device."""
 READS_OF_A_TOKEN = 64
 """Tokens of a context that are read in about the time in which one is computed: by the roofline 30 (a model of 135M
 parameters) to 90 (4B) on an H100, hundreds on a CPU."""
-DEEPEST = 64
-"""Starts within starts that are looked into; a longer chain of them stays one group."""
+DEEPEST = 8
+"""Starts within starts that are shared; the questions of a deeper one are asked on what it lies in."""
 
 
 @dataclass(frozen=True, eq=False)
-class AlikePartners:
+class Level:
     """`group` [units]: the group of each partner unit, -1 for none; `starts`: what its questions begin with."""
 
     group: Int64
     starts: Ragged
 
+
+@dataclass(frozen=True, eq=False)
+class AlikePartners:
+    """Groups of neighbours whose questions begin alike, and, level by level, groups inside these that go on alike."""
+
+    levels: tuple[Level, ...]
+
     @staticmethod
     def of(questions: Ragged, left: int = 1) -> AlikePartners:
-        """Groups of neighbours, one level deep: those that save most. The questions are in `sorted_questions` order.
+        """The groups that save some tokens. The questions are in `sorted_questions` order.
 
         Of each question at least `left` tokens are left.
         """
         alike = np.array([_common(a, b, left) for a, b in _neighbours(questions)], dtype=np.int64)
-        runs = list(_best_runs(alike, 0, len(questions), 0)[1]) if len(questions) else []
-        group = np.full(len(questions), -1, dtype=np.int64)
-        for number, (start, stop, _) in enumerate(runs):
-            group[start:stop] = number
-        return AlikePartners(group, Ragged.of(questions[start][:count] for start, _, count in runs))
+        found: list[list[tuple[int, int, int]]] = []
+        for depth, *run in _nested(_runs(alike.tolist())):
+            found += [[]] if depth == len(found) else []
+            found[depth].append((run[0], run[1], run[2]))
+        return AlikePartners(tuple(_level(questions, runs) for runs in found))
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +61,7 @@ class Starts:
     prefix: Int64
     skip: Int64
     forks: Int32
-    block: AskBlock | None = None
+    blocks: tuple[AskBlock, ...] = ()
 
 
 def sorted_questions(questions: Ragged) -> Int64:
@@ -67,34 +76,39 @@ def share_starts_of_partners(
 
     Idle contexts are not evicted for copies; where pages are short, pairs are asked as they are.
     """
-    skip, none = np.zeros(len(units), dtype=np.int64), np.zeros(0, dtype=np.int32)
-    plain = Starts(contexts, prefixes, skip, none)
-    if not len(alike.starts):
-        return plain
-    pairs = np.flatnonzero(alike.group[units] >= 0)
+    skip, forks = np.zeros(len(units), dtype=np.int64), np.zeros(0, dtype=np.int32)
+    found = Starts(contexts, prefixes, skip, forks)
+    for level in alike.levels:
+        found = _with_level(level, units, found, memory)
+    return found
+
+
+def _with_level(level: Level, units: Int64, before: Starts, memory: Memory) -> Starts:
+    """The pairs of the level's groups on copies of what they see by now."""
+    pairs = np.flatnonzero(level.group[units] >= 0)
     if not len(pairs):
-        return plain
-    keys = contexts[pairs].astype(np.int64) << 32 | alike.group[units[pairs]]
+        return before
+    keys = before.context[pairs].astype(np.int64) << 32 | level.group[units[pairs]]
     distinct, first, inverse, counts = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
-    groups, sources, before = distinct & 0xFFFFFFFF, contexts[pairs][first], prefixes[pairs][first]
-    lengths = alike.starts.lengths[groups]
-    worth = (counts - 1) * lengths >= np.maximum(LEAST_SAVED, before // READS_OF_A_TOKEN)
-    pages = np.where(worth, pages_for(before + lengths) - before // PAGE, 0)
-    chosen = np.flatnonzero(worth & (np.cumsum(pages) <= memory.contexts.pool.free // 2))
-    if not len(chosen):
-        return plain
-    forks = _forked(memory, sources[chosen], before[chosen], lengths[chosen])
+    groups, chosen = distinct & 0xFFFFFFFF, pairs[first]
+    sources, prefixes, known = before.context[chosen], before.prefix[chosen], before.skip[chosen]
+    new = level.starts.lengths[groups] - known
+    worth = (counts - 1) * new >= np.maximum(LEAST_SAVED, prefixes // READS_OF_A_TOKEN)
+    pages = np.where(worth, pages_for(prefixes + new) - prefixes // PAGE, 0)
+    own = np.flatnonzero(worth & (np.cumsum(pages) <= memory.contexts.pool.free // 2))
+    if not len(own):
+        return before
+    forks = _forked(memory, sources[own], prefixes[own], new[own])
     fork_of = np.full(len(distinct), -1, dtype=np.int32)
-    fork_of[chosen] = forks
-    mine = fork_of[inverse]
-    own = pairs[mine >= 0]
-    context, prefix = contexts.copy(), prefixes.copy()
-    context[own] = mine[mine >= 0]
-    skip[own] = lengths[inverse[mine >= 0]]
-    prefix[own] += skip[own]
-    tokens = alike.starts.take(groups[chosen])
-    block = AskBlock(sources[chosen], before[chosen], tokens, tokens.lengths, into=forks)
-    return Starts(context, prefix, skip, forks, block)
+    fork_of[own] = forks
+    moved = np.flatnonzero(fork_of[inverse] >= 0)
+    context, prefix, skip = before.context.copy(), before.prefix.copy(), before.skip.copy()
+    context[pairs[moved]] = fork_of[inverse[moved]]
+    prefix[pairs[moved]] += new[inverse[moved]]
+    skip[pairs[moved]] += new[inverse[moved]]
+    tokens = without_heads(level.starts.take(groups[own]), known[own])
+    block = AskBlock(sources[own], prefixes[own], tokens, tokens.lengths, into=forks)
+    return Starts(context, prefix, skip, np.concatenate([before.forks, forks]), (*before.blocks, block))
 
 
 def without_heads(lists: Ragged, skip: Int64) -> Ragged:
@@ -128,18 +142,37 @@ def _common(one: Int32, other: Int32, left: int) -> int:
     return min(common_start(one, other), max(min(len(one), len(other)) - left, 0))
 
 
-def _best_runs(alike: Int64, start: int, stop: int, depth: int) -> tuple[int, list[tuple[int, int, int]]]:
-    """(tokens saved, runs (start, stop, tokens) that save them) of the questions from `start` to `stop`."""
-    if stop - start < 2:
-        return 0, []
-    inner = alike[start : stop - 1]
-    shared = int(inner.min())
-    whole = (stop - start - 1) * shared, [(start, stop, shared)]
-    if depth == DEEPEST:
-        return whole
-    borders = (np.flatnonzero(inner == shared) + start + 1).tolist()
-    parts = [_best_runs(alike, a, b, depth + 1) for a, b in zip([start, *borders], [*borders, stop], strict=True)]
-    saved = sum(each for each, _ in parts)
-    if shared and whole[0] >= saved:
-        return whole
-    return saved, [run for _, runs in parts for run in runs]
+def _runs(alike: list[int]) -> Iterator[tuple[int, int, int]]:
+    """(start, stop, tokens) of the runs of questions that begin alike, longest start last where they nest.
+
+    `alike[n]` is what questions n and n + 1 have in common.
+    """
+    open_runs: list[tuple[int, int]] = []
+    found: list[tuple[int, int, int]] = []
+    for number, shared in enumerate([*alike, 0]):
+        start = number
+        while open_runs and open_runs[-1][1] > shared:
+            start, tokens = open_runs.pop()
+            found.append((start, number + 1, tokens))
+        if shared and (not open_runs or open_runs[-1][1] < shared):
+            open_runs.append((start, shared))
+    return iter(sorted(found, key=lambda run: (run[0], -run[1])))
+
+
+def _nested(runs: Iterator[tuple[int, int, int]]) -> Iterator[tuple[int, int, int, int]]:
+    """(depth, start, stop, tokens) of the runs that save enough over the one around them."""
+    around: list[tuple[int, int]] = []
+    for start, stop, tokens in runs:
+        while around and around[-1][0] <= start:
+            around.pop()
+        before = around[-1][1] if around else 0
+        if len(around) < DEEPEST and (stop - start - 1) * (tokens - before) >= LEAST_SAVED:
+            yield len(around), start, stop, tokens
+            around.append((stop, tokens))
+
+
+def _level(questions: Ragged, runs: list[tuple[int, int, int]]) -> Level:
+    group = np.full(len(questions), -1, dtype=np.int64)
+    for number, (start, stop, _) in enumerate(runs):
+        group[start:stop] = number
+    return Level(group, Ragged.of(questions[start][:count] for start, _, count in runs))

@@ -53,7 +53,7 @@ class ChainOperator:
         self._memory = memory
         self._report = report
         self._limit = limit
-        calls = share_starts(calls)
+        calls = share_starts(calls, alone=plan.retain or plan.retain_all)
         self.lanes, self._lane_of = lanes_of(calls, tokenizer, memory)
         self.questions = [
             Question(number, self.lanes[self._lane_of[number]], limit, plan.retain or plan.retain_all, report)
@@ -122,7 +122,8 @@ class ChainOperator:
         self._report.count(
             self._calls[tag.question.number].planned.call, len(decided), tag.question.state.true(decided)
         )
-        self._report.truncated += int(tag.question.too_long(decided).sum())
+        twins = tag.question.answer_twins(decided)
+        self._report.truncated += int(tag.question.too_long(decided).sum()) + len(twins)
 
     def settle(self) -> None:
         """After a batch's answers: judge again the rows that got one."""
@@ -245,10 +246,10 @@ class ChainOperator:
         self._settle_refused(number, positions)
 
     def _settle_refused(self, number: int, positions: Int64) -> None:
-        """Rows whose awaited call is already refused or nulled do not wait for a batch."""
+        """Rows whose awaited call is already refused, nulled or answered do not wait for a batch."""
         state = self.questions[number].state.state.data[self._truths.units(number, positions)]
         self.rows.state.data[positions[state == REFUSED]] = ROW_REFUSED
-        self._judge(positions[state == NULLED])
+        self._judge(positions[(state == NULLED) | (state == ANSWERED)])
 
     def _lane_units(self, lane: int, positions: Int64) -> Int64:
         units = self.rows.units[lane].data[positions]
@@ -273,7 +274,8 @@ class ChainOperator:
             document = lane.documents.get(int(units[place]))
             if document is not None:
                 owner = self._report if wanted[place] else self
-                self._memory.keep(int(lane.context.data[units[place]]), document, owner)
+                trail = lane.instruction_tokens(int(units[place]))
+                self._memory.keep(int(lane.context.data[units[place]]), document, owner, trail=trail)
                 leaving[place] = False
         self._memory.contexts.close(lane.context.data[units[leaving]])
         lane.context.data[units] = -1

@@ -181,11 +181,12 @@ class FreshAsks:
         for unit, tokens, suffix, keep in rows:
             document = Document.of(tokens)
             before = asked[-1] if asked and asked[-1].document.key == document.key else None
-            held = room.memory.resident(document) if before is None else len(tokens) + place.instruction
+            trail = place.trail(suffix)
+            held = room.memory.resident(document, trail) if before is None else len(tokens) + place.instruction
             left -= len(tokens) + len(suffix) - held
             if left < 0 and (asked or not room.empty):
                 break
-            new = self._begun(room, document) if before is None else self._behind(room, document, before, keep)
+            new = self._begun(room, document, trail) if before is None else self._behind(room, document, before, keep)
             if new is None:
                 break
             asked.append(replace(new, unit=unit, suffix=suffix))
@@ -194,15 +195,15 @@ class FreshAsks:
         elif room.empty and room.forced:
             self._fill_documents(room, units[:1])
 
-    def _begun(self, room: Room, document: Document) -> Alike | None:
-        """A document on what is resident of it; None where the memory is short."""
+    def _begun(self, room: Room, document: Document, trail: Int32) -> Alike | None:
+        """A document on what is resident of it, and of the trail behind it; None where the memory is short."""
         place = self._place
         kept = len(document.tokens) + (place.instruction if place.shares_instruction else 0)
-        admitted = room.memory.admit(document, kept, place.report)
+        admitted = room.memory.admit(document, kept, place.report, trail)
         if admitted is None:
             return None
         context, prefix = admitted
-        return Alike(document, context, context, prefix, kept - prefix)
+        return Alike(document, context, context, prefix, max(kept - prefix, 0))
 
     def _behind(self, room: Room, document: Document, before: Alike, keep: bool) -> Alike | None:
         """The document of the unit before, whose context holds it and the instruction; a copy of it to keep."""

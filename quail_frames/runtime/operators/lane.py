@@ -17,7 +17,7 @@ from quail_frames.runtime.kv.pages import PAGE
 from quail_frames.runtime.marks import UInt64, token_marks
 from quail_frames.runtime.operators.inputs import InputColumn, TokenBlocks
 from quail_frames.runtime.tokens.assemble import assemble
-from quail_frames.runtime.tokens.ragged import Int64, Ragged
+from quail_frames.runtime.tokens.ragged import Int32, Int64, Ragged
 
 REMEMBERED = 1 << 22
 """Distinct inputs of a run that are recognised when they come again; beyond, the memory starts afresh."""
@@ -73,6 +73,13 @@ class CallState:
             self.probabilities.data[units] = answers.probabilities
         self.state.data[units] = ANSWERED
 
+    def copy(self, unit: int, others: Int64) -> None:
+        """The answer of one unit is that of the others too."""
+        self.values.data[others] = self.values.data[unit]
+        if self.probabilities is not None:
+            self.probabilities.data[others] = self.probabilities.data[unit]
+        self.state.data[others] = ANSWERED
+
     def give_up(self, units: Int64, reasons: Iterable[str]) -> None:
         """These units are null, for these reasons."""
         self.state.data[units] = NULLED
@@ -96,8 +103,9 @@ class Lane:
         self._tokenizer = tokenizer
         self._numbers: dict[Hashable, int] = {}
         self._units = 0
-        keys = dict.fromkeys(call.prompt.instruction_key for call in calls.values())
-        self.instruction_numbers = {key: number for number, key in enumerate(keys)}
+        instructions = {call.prompt.instruction_key: call.prompt.instruction for call in calls.values()}
+        self.instruction_numbers = {key: number for number, key in enumerate(instructions)}
+        self._instructions = [assemble(pieces, {}, 1).values for pieces in instructions.values()]
         documents = [c.prompt.document for c in calls.values() if c.prompt.document]
         self._document = documents[0] if documents else ()
         self._last_starts: UInt64 = np.zeros(0, dtype=np.uint64)
@@ -176,6 +184,11 @@ class Lane:
     def documents_of(self, units: Int64) -> Ragged:
         """Token lists of the units' documents."""
         return assemble(self._document, self.values_of(units), len(units))
+
+    def instruction_tokens(self, unit: int) -> Int32:
+        """Tokens of the instruction that the unit's context holds behind its document; none where it holds none."""
+        number = int(self.instruction.data[unit])
+        return self._instructions[number] if number >= 0 else np.zeros(0, dtype=np.int32)
 
     def values_of(self, units: Int64) -> dict[int, Ragged]:
         """Token lists of the units' inputs, by column."""

@@ -75,6 +75,7 @@ class PairOperator:
         self._read = 0
         self._share = Share.of(call.planned.call, Answer(0))
         self._frame = call.prompt.instruction
+        self._frame_tokens = assemble(self._frame, {}, 1).values
         self._open_partners(partners)
         self._lent: dict[Lent, None] = {}
         self._longest = int(self._question.lengths.max(initial=0))
@@ -190,7 +191,7 @@ class PairOperator:
         self._question = ask_tokens(self.call, self.call.prompt.question, values, np.zeros(units, dtype=np.int64))
         order = sorted_questions(self._question)
         alike = AlikePartners.of(self._question.take(order), int(self.call.readout.tails.lengths.max()) + 1)
-        if len(alike.starts):
+        if alike.levels:
             values = {column: lists.take(order) for column, lists in values.items()}
             self._question = self._question.take(order)
             unit_of_row = np.append(np.argsort(order), -1)[unit_of_row]
@@ -245,7 +246,7 @@ class PairOperator:
             stuck = room.forced and first and not self._memory.fitting(size)
             if stuck or length + self._longest > self._limit or not self._memory.can_hold(size)[0]:
                 return self._add_whole(room, anchor, left, first)
-            trunk = length - self._memory.resident(self._document(anchor))
+            trunk = length - self._memory.resident(self._document(anchor), self._frame_tokens)
         lengths = self._question.lengths[anchor.pending[: self._most(anchor, left)]]
         count = int(np.searchsorted(np.cumsum(lengths), left - trunk, side="right"))
         count = count or int(first and len(lengths) > 0)
@@ -272,12 +273,13 @@ class PairOperator:
         if anchor.context < 0:
             document = self._document(anchor)
             length = len(document.tokens) + own_tokens(self._frame)
-            admitted = self._memory.admit(document, length, self._report)
+            admitted = self._memory.admit(document, length, self._report, self._frame_tokens)
             if admitted is None:
                 return False
             anchor.context, resident = admitted
             anchor.prefix = length
-            picked.opened.append((anchor, resident))
+            if resident < length:
+                picked.opened.append((anchor, resident))
         picked.anchors.append(anchor)
         picked.units.append(anchor.pending[:count])
         self._start(anchor, count)
@@ -290,9 +292,10 @@ class PairOperator:
 
     def _add_picked(self, room: Room, picked: Picked) -> None:
         if picked.opened:
-            frame = assemble(self._frame, {}, 1).values
-            tails = [self._document(anchor).tokens[resident:] for anchor, resident in picked.opened]
-            trunks = Ragged.of(np.concatenate([tail, frame]) for tail in tails)
+            trunks = Ragged.of(
+                np.concatenate([self._document(anchor).tokens, self._frame_tokens])[resident:]
+                for anchor, resident in picked.opened
+            )
             contexts = np.array([anchor.context for anchor, _ in picked.opened], dtype=np.int32)
             prefix = np.array([resident for _, resident in picked.opened], dtype=np.int64)
             room.add(AskBlock(contexts, prefix, trunks, trunks.lengths), None)
@@ -302,8 +305,8 @@ class PairOperator:
             context = np.repeat(np.array([anchor.context for anchor in picked.anchors], dtype=np.int32), counts)
             prefix = np.repeat(np.array([anchor.prefix for anchor in picked.anchors]), counts)
             starts = share_starts_of_partners(self._alike, units, context, prefix, room.memory)
-            if starts.block is not None:
-                room.add(starts.block, None)
+            for start in starts.blocks:
+                room.add(start, None)
             tokens, none = without_heads(self._question.take(units), starts.skip), np.zeros(len(units), dtype=np.int64)
             block = suffix_block(self.call, starts.context, starts.prefix, tokens, none)
             lent = Lent(starts.forks, len(units))
@@ -349,7 +352,7 @@ class PairOperator:
         for anchor in anchors:
             if anchor.context >= 0 and (self.plan.retain or self._starts[anchor.start] > 0):
                 owner = self._report if self.plan.retain else self
-                self._memory.keep(anchor.context, self._document(anchor), owner)
+                self._memory.keep(anchor.context, self._document(anchor), owner, trail=self._frame_tokens)
                 anchor.context = -1
         self._close(anchors)
 

@@ -12,7 +12,7 @@ from quail_frames.runtime.operators.rounds import Rounds
 from quail_frames.runtime.readouts.trie_decode import TrieDecodeReadout
 from quail_frames.runtime.report import RunReport
 from quail_frames.runtime.tokens.layouts import own_tokens
-from quail_frames.runtime.tokens.ragged import Int64
+from quail_frames.runtime.tokens.ragged import Int32, Int64
 
 
 class Placement:
@@ -28,9 +28,10 @@ class Placement:
         self.document_own = own_tokens(self.call.prompt.document)
         self.question_own = own_tokens(self.call.prompt.question)
         self.longest_tail = int(self.call.readout.tails.lengths.max())
+        self.read_tokens = max(self.longest_tail + 1, *(-read for read in self.call.readout.reads))
         self.siblings = [other for other in lane.calls.values() if self._shares_document(other.call)]
         self.siblings_with_rounds = [s for s in self.siblings if isinstance(s.call.readout, TrieDecodeReadout)]
-        self.shares_instruction = bool(self.call.planned.anchors) or any(
+        self.shares_instruction = self.keeps_alike or any(
             other.call.prompt.instruction_key == self.call.prompt.instruction_key for other in self.siblings
         )
         readout = self.call.readout
@@ -66,6 +67,10 @@ class Placement:
         self.lane.context.data[units] = contexts
         self.lane.document_tokens.data[units] = documents
         self.lane.instruction.data[units] = self.instruction_number if self.shares_instruction else -1
+
+    def trail(self, suffix: Int32) -> Int32:
+        """What of an ask behind its document need not be computed where it is resident: all that is not read."""
+        return suffix[: max(len(suffix) - self.read_tokens, 0)]
 
     def still_wanted(self, units: Int64) -> npt.NDArray[np.bool_]:
         """Units whose document another call, or a later operator, may ask about."""

@@ -18,6 +18,7 @@ from quail_frames.runtime.operators.lane import UNASKED, WAITING, Lane
 from quail_frames.runtime.operators.placement import Placement
 from quail_frames.runtime.operators.queue import UnitQueue
 from quail_frames.runtime.operators.rounds import waiting
+from quail_frames.runtime.operators.twins import Twins
 from quail_frames.runtime.report import RunReport
 from quail_frames.runtime.room import Room
 from quail_frames.runtime.tokens.ragged import Int64
@@ -52,6 +53,7 @@ class Question:
         self.state, self.call, self.rounds = self._place.state, self._place.call, self._place.rounds
         self._resident, self._going = UnitQueue(), UnitQueue()
         self._fresh = FreshAsks(self._place, lambda units: Asked(self, units))
+        self._twins = Twins(self._place)
 
     @property
     def overflow(self) -> Overflow:
@@ -75,6 +77,9 @@ class Question:
         self.state.state.data[units] = WAITING
         if self.rounds is not None:
             self.rounds.reach()
+        long = self.too_long(units)
+        if long.any():
+            units = np.concatenate([units[~long], self._twins.to_ask(units[long])])
         self._queue(units)
 
     def withdraw(self) -> None:
@@ -83,6 +88,7 @@ class Question:
         begun = np.zeros(len(units), dtype=np.bool_) if self.rounds is None else self.rounds.begun(units)
         self._fresh.queue.push(units[begun])
         self.state.state.data[units[~begun]] = UNASKED
+        self.state.state.data[self._twins.forget(units[~begun])] = UNASKED
 
     def price(self) -> Price:
         """Tokens that an ask is expected to compute, with those of its document apart."""
@@ -109,7 +115,9 @@ class Question:
 
     def give_up(self, memory: Memory, units: Int64, reasons: Iterable[str]) -> None:
         """These units' asks were not answered."""
-        self.state.give_up(units, reasons)
+        for unit, reason in zip(units.tolist(), reasons, strict=True):
+            own = np.append(unit, self._twins.forget(np.array([unit])))
+            self.state.give_up(own, [reason] * len(own))
         if self.rounds is not None:
             self.rounds.finish(memory, units)
 
@@ -125,6 +133,10 @@ class Question:
         self._going.push(undecided[kept])
         self._queue(undecided[~kept])
         return units[decided]
+
+    def answer_twins(self, units: Int64) -> Int64:
+        """Units whose texts, once cut, are those of decided ones: they have their answers."""
+        return self._twins.answer(units)
 
     def close(self) -> list[int]:
         """Contexts that the question itself holds."""

@@ -15,8 +15,11 @@ from quail_frames.runtime.tokens.layouts import Input
 from quail_frames.runtime.tokens.ragged import Int32
 
 
-def share_starts(calls: Sequence[CompiledCall]) -> list[CompiledCall]:
-    """The calls with the longest common start of the questions that follow one instruction moved into it."""
+def share_starts(calls: Sequence[CompiledCall], *, alone: bool = False) -> list[CompiledCall]:
+    """The calls with the longest common start of the questions that follow one instruction moved into it.
+
+    `alone`: of a call that has its instruction for itself as well, because a later operator may ask alike.
+    """
     groups: dict[tuple[str, str], list[int]] = {}
     for number, call in enumerate(calls):
         if call.prompt.document and not isinstance(call.prompt.question[0], Input):
@@ -25,7 +28,7 @@ def share_starts(calls: Sequence[CompiledCall]) -> list[CompiledCall]:
     for numbers in groups.values():
         starts = [_start(calls[number]) for number in numbers]
         count = _common(starts)
-        if len(numbers) > 1 and count:
+        if (alone or len(numbers) > 1) and count:
             for number, start in zip(numbers, starts, strict=True):
                 out[number] = _moved(calls[number], start[:count], start[count:])
     return out
