@@ -49,7 +49,10 @@ JSON_DEPTH = 127
 def has_calls(expr: pl.Expr) -> bool:
     """Whether the expression asks a model anything."""
     form = _binary_form(expr)
-    return form is not None and MARK.encode() in form
+    if form is None or MARK.encode() not in form:
+        return False
+    tree = tree_of(expr)  # a text may hold the mark too
+    return tree is None or _holds_call(tree)
 
 
 def traits_of(expr: pl.Expr) -> Traits:
@@ -131,8 +134,7 @@ def substitute_calls(expr: pl.Expr) -> tuple[pl.Expr, tuple[FoundCall, ...]]:
 def check_inputs_row_local(call: AiCall, inputs: list[pl.Expr]) -> None:
     """Refuse inputs that are not a value of the row itself, with advice."""
     for name, expr in zip(call.columns, inputs, strict=True):
-        form = _binary_form(expr)
-        if form is not None and MARK.encode() in form:
+        if has_calls(expr):
             raise PlanError(
                 f"{call.output_name()!r} asks about another call's answer: give that answer a name in a step "
                 f"before (.with_columns(answer=...)) and use its column"
@@ -187,6 +189,12 @@ def _call_fields(tree: dict[str, Any]) -> list[Tree] | None:
     if not fields or not isinstance(fields[0], dict) or "Alias" not in fields[0]:
         return None
     return fields if fields[0]["Alias"][1].startswith(MARK) else None
+
+
+def _holds_call(tree: Tree) -> bool:
+    if isinstance(tree, list):
+        return any(map(_holds_call, tree))
+    return isinstance(tree, dict) and (_call_fields(tree) is not None or any(map(_holds_call, tree.values())))
 
 
 def _depth(tree: Tree) -> int:

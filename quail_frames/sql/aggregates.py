@@ -23,7 +23,9 @@ class Aggregate:
 
 
 def aggregates_in(node: exp.Expr) -> Iterator[exp.Expr]:
-    """The aggregates of an expression, outermost only; queries inside it are left alone."""
+    """The aggregates of an expression, outermost only; queries and window functions inside it are left alone."""
+    if type(node) is exp.Window:
+        return
     if type(node) in AGGREGATES:
         yield node
         return

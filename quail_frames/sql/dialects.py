@@ -127,7 +127,18 @@ def parse(text: str, dialect: DialectName) -> exp.Expr:
     mark_places(tree, text)
     if not isinstance(tree, exp.Query):
         fail(tree, f"only queries (SELECT, WITH) can be planned, not {tree.key.upper()}: do the rest in Python")
-    return tree.transform(_plain_label, copy=False).transform(_spelt_not, copy=False)
+    for change in (_plain_label, _spelt_not, _plain_text):
+        tree = tree.transform(change, copy=False)
+    return tree
+
+
+def _plain_text(node: exp.Expr) -> exp.Expr:
+    """A text written `r'...'` or `$$...$$` as any other."""
+    if not isinstance(node, exp.RawString):
+        return node
+    text = exp.Literal.string(node.this)
+    text.meta.update(node.meta)
+    return text
 
 
 def _said(found: dict[str, Any]) -> str:

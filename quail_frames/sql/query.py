@@ -18,7 +18,9 @@ from quail_frames.sql.output import Item, Output, finished, in_order, item_at, s
 from quail_frames.sql.problems import errors_at, fail
 from quail_frames.sql.scalars import Translator
 from quail_frames.sql.scope import Bound, Field, Names, Numbers, Scope, conjuncts, unique_name, unwrapped
-from quail_frames.sql.tables import Source, Tables, planned_from, renamed, subquery_join, used_keys
+from quail_frames.sql.subqueries import not_in_query, scalar_subqueries, subquery_join
+from quail_frames.sql.tables import Source, Tables, planned_from, renamed, used_keys
+from quail_frames.sql.windows import windows_in, with_windows
 
 _SUFFIXES = {"IF": "if", "SCORE": "score", "CLASSIFY": "label"}
 
@@ -50,8 +52,12 @@ class QueryPlanner:
 
     def _with(self, clause: exp.With | None) -> QueryPlanner:
         planner = self
+        defined: list[exp.Identifier] = []
         for each in clause.expressions if clause is not None else []:
             alias = each.args["alias"]
+            if any(planner.names.same(alias.this, other.name) for other in defined):
+                fail(alias.this, f"two queries of WITH are called {alias.this.name!r}: give one another name")
+            defined.append(alias.this)
             frame = renamed(planner.query(each.this), alias.args.get("columns"))
             hidden = [name for name in planner.known if planner.names.same(alias.this, name)]
             known = {name: other for name, other in planner.known.items() if name not in hidden}
@@ -73,7 +79,7 @@ class QueryPlanner:
 
     def _select(self, node: exp.Select) -> LazyFrame:
         tables = Tables(self.names, self.numbers, self.known, self.query)
-        sources = tables.sources(node)
+        sources = [*tables.sources(node), *scalar_subqueries(node, tables)]
         scope = Scope(self.names, tuple(source.table for source in sources))
         items, scope = self._items(node, scope, sources)
         side = self._rows(node, scope, sources, tables)
@@ -81,6 +87,13 @@ class QueryPlanner:
         order = node.args.get("order")
         grouped = grouped or (order is not None and any(True for _ in aggregates_in(order)))
         items = _distinct_names(items, side)
+        if node.args.get("qualify") is not None or any(windows_in(item.node) for item in items):
+            if grouped:
+                fail(
+                    _first_window(node, items),
+                    "a window function stands beside GROUP BY or an aggregate: group in a subquery in FROM first",
+                )
+            side, items = self._windows(node, side, scope, items)
         output = self._grouped(node, side, scope, items) if grouped else _ungrouped(side, scope, items)
         return sliced(finished(output, node, self.names, grouped=grouped), node)
 
@@ -95,6 +108,15 @@ class QueryPlanner:
         for test in tests:
             side = subquery_join(side, visible, test, tables)
         return side
+
+    def _windows(self, node: exp.Select, side: Side, scope: Scope, items: Sequence[Item]) -> tuple[Side, list[Item]]:
+        """The rows with a column for each window function, those that QUALIFY leaves."""
+        qualify = node.args.get("qualify")
+        condition = [] if qualify is None else [scope.bind(qualify.this)]
+        side, found = with_windows(side, [*(item.node for item in items), *condition], self.numbers)
+        found, condition = found[: len(items)], found[len(items) :]
+        items = [replace(item, node=read) for item, read in zip(items, found, strict=True)]
+        return side.filtered(condition), items
 
     def _items(self, node: exp.Select, scope: Scope, sources: Sequence[Source]) -> tuple[list[Item], Scope]:
         """The columns of SELECT, and the scope in which their names mean them."""
@@ -148,7 +170,7 @@ class QueryPlanner:
             call = read_call(inner)
             first = call.prompt.inputs[0].find(Bound)
             return f"{first.this if first is not None else f'column_{position}'}_{_SUFFIXES[call.kind]}"
-        return f"column_{position}" if raw.find(AiFunction) is not None else raw.sql(self.names.dialect)
+        return f"column_{position}" if raw.find(AiFunction, Bound) is not None else raw.sql(self.names.dialect)
 
     # GROUP BY -----------------------------------------------------------------------------
 
@@ -215,7 +237,16 @@ def _aggregates(item: Any) -> bool:
 def _is_subquery_test(term: exp.Expr) -> bool:
     inner: Any = unwrapped(term)
     inner = unwrapped(inner.this) if isinstance(inner, exp.Not) else inner
-    return isinstance(inner, exp.Exists) or (isinstance(inner, exp.In) and inner.args.get("query") is not None)
+    return (
+        not_in_query(term) is not None
+        or isinstance(inner, exp.Exists)
+        or (isinstance(inner, exp.In) and inner.args.get("query") is not None)
+    )
+
+
+def _first_window(node: exp.Select, items: Sequence[Item]) -> exp.Expr:
+    found = [each for item in items for each in windows_in(item.node)]
+    return found[0] if found else node.args["qualify"]
 
 
 def _identifier(node: exp.Expr) -> exp.Identifier:

@@ -12,15 +12,17 @@ from typing import Any
 from sqlglot import exp
 
 from quail_frames.errors import SqlError
-from quail_frames.sql.aggregates import AGGREGATES
+from quail_frames.sql.aggregates import AGGREGATES, aggregates_in
 from quail_frames.sql.ai import SPELLINGS, read_call
 from quail_frames.sql.dialects import AiFunction
 from quail_frames.sql.functions import FUNCTIONS
 from quail_frames.sql.problems import Problem, problem
 from quail_frames.sql.scope import conjuncts, unwrapped
+from quail_frames.sql.subqueries import gives_one_row, is_scalar, not_in_query
+from quail_frames.sql.windows import RANKS, problem_of
 
 _STRUCTURE: dict[type[exp.Expr], str] = {
-    exp.Select: "expressions from_ joins where group having order limit offset distinct with_",
+    exp.Select: "expressions from_ joins where group having qualify windows order limit offset distinct with_",
     exp.Union: "this expression distinct order limit offset with_",
     exp.Subquery: "this alias order limit offset",
     exp.With: "expressions",
@@ -31,6 +33,12 @@ _STRUCTURE: dict[type[exp.Expr], str] = {
     exp.Join: "this on using side kind",
     exp.Where: "this",
     exp.Having: "this",
+    exp.Qualify: "this",
+    exp.Window: "this partition_by order spec over alias",
+    exp.WindowSpec: "kind start start_side end end_side",
+    exp.Values: "expressions alias",
+    exp.Tuple: "expressions",
+    exp.All: "this",
     exp.Group: "expressions",
     exp.Order: "expressions",
     exp.Ordered: "this desc nulls_first",
@@ -51,11 +59,7 @@ _PLAIN: frozenset[type[exp.Expr]] = frozenset(
     {exp.Literal, exp.Boolean, exp.Null, exp.DataType, exp.Var, exp.Paren, exp.And, exp.Or, exp.Not, exp.EQ, exp.NEQ}
     | {exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Add, exp.Sub, exp.Mul, exp.Neg}
 )
-_NOT_IN = "NOT IN (SELECT ...) is never TRUE beside a NULL: write NOT EXISTS (SELECT 1 FROM ... WHERE a.x = b.x)"
 _ADVICE: dict[str, str] = {
-    "Window": "window functions (OVER) are not planned: aggregate in a subquery with GROUP BY and JOIN it, "
-    "or use .over() in Python",
-    "qualify": "QUALIFY is not planned: aggregate in a subquery with GROUP BY and JOIN it",
     "Intersect": "INTERSECT is not planned: write WHERE EXISTS (SELECT 1 FROM ... WHERE a.x = b.x)",
     "Except": "EXCEPT is not planned: write WHERE NOT EXISTS (SELECT 1 FROM ... WHERE a.x = b.x)",
     "Lateral": "LATERAL is not planned: explode the column in Python (.explode) and register that frame",
@@ -77,7 +81,6 @@ _ADVICE: dict[str, str] = {
     "Parameter": "parameters are not bound here: put the value into the text, or filter in Python",
     "Placeholder": "parameters are not bound here: put the value into the text, or filter in Python",
     "Interval": "INTERVAL is not planned: compare with a date written as DATE '2024-12-31'",
-    "Values": "VALUES is not planned: register a frame with these rows",
     "JSONExtract": "paths into a value are not planned: take the field out in Python first",
     "Dot": "paths into a value are not planned: take the field out in Python first",
     "Bracket": "elements of a list are not planned: take them out in Python first",
@@ -108,13 +111,17 @@ def _problems(node: exp.Expr) -> Iterator[Problem]:
     known = _known_parts(kind)
     if isinstance(node, AiFunction):
         yield from _call_problems(node)
-    elif known is None:
+    elif known is None or (isinstance(node, exp.All) and not _not_all(node)):
         yield problem(node, _advice(node))
+    elif type(node) in RANKS and type(node.parent) is not exp.Window:
+        name = node.sql().split("(")[0]
+        yield problem(node, f"{name} ranks by an order: write {name}() OVER (... ORDER BY ...)")
     else:
         yield from _misplaced(node)
         yield from _unknown_parts(node, known)
-        for below in _below(node, known):
-            yield from _problems(below)
+        for below in _below(node, known - {"windows"}):
+            if not (isinstance(node, exp.Window) and below is node.this and problem_of(node) is not None):
+                yield from _problems(below)
 
 
 def _known_parts(kind: type[exp.Expr]) -> frozenset[str] | None:
@@ -125,6 +132,8 @@ def _known_parts(kind: type[exp.Expr]) -> frozenset[str] | None:
         return FUNCTIONS[kind].arguments
     if kind in AGGREGATES:
         return frozenset({"this"})
+    if kind in RANKS:
+        return frozenset()
     return frozenset(kind.arg_types) if kind in _PLAIN else None
 
 
@@ -148,14 +157,18 @@ def _call_problems(node: AiFunction) -> Iterator[Problem]:
 
 def _misplaced(node: exp.Expr) -> Iterator[Problem]:
     """Problems of a construct that is planned, but not here or not so."""
-    if isinstance(node, exp.Exists) or (isinstance(node, exp.In) and node.args.get("query")):
+    if isinstance(node, exp.Exists | exp.All) or (isinstance(node, exp.In) and node.args.get("query")):
         yield from _subquery_test(node)
-    elif type(node) in AGGREGATES and _in_row_clause(node):
+    elif type(node) in AGGREGATES and _in_row_clause(node) and type(node.parent) is not exp.Window:
         yield problem(node, "an aggregate cannot stand in WHERE, ON or GROUP BY: write it in HAVING")
     elif isinstance(node, exp.Select) and not node.expressions:
         yield problem(node, "SELECT names no column: write SELECT *")
     elif isinstance(node, exp.Subquery):
         yield from _subquery_place(node)
+    elif isinstance(node, exp.Window):
+        yield from _window(node)
+    elif isinstance(node, exp.Tuple) and not isinstance(node.parent, exp.Values):
+        yield problem(node, "a list of values stands only in VALUES, IN and a prompt: compare the values one by one")
     elif isinstance(node, exp.Limit | exp.Offset) and not _whole(node.expression):
         yield problem(node, f"{type(node).__name__.upper()} takes a whole number")
     elif isinstance(node, exp.Join) and node.args.get("using") and node.args.get("side") in ("RIGHT", "FULL"):
@@ -193,32 +206,64 @@ def _in_row_clause(node: exp.Expr) -> bool:
 
 def _subquery_test(node: exp.Expr) -> Iterator[Problem]:
     """EXISTS and IN (SELECT ...) are joins: they stand alone, or under NOT, as conditions of WHERE."""
-    negated = isinstance(node.parent, exp.Not)
-    top: Any = node.parent if negated else node
-    while isinstance(top.parent, exp.Paren):
-        top = top.parent
+    top = _bracketed(node)
+    if isinstance(top.parent, exp.Not | exp.NEQ):
+        top = _bracketed(top.parent)
     where = top.find_ancestor(exp.Where)
     terms = conjuncts(where.this) if where is not None else []
     standing = [unwrapped(term) for term in terms]
-    if isinstance(node, exp.In) and negated:
-        yield problem(node, _NOT_IN)
+    negated = not_in_query(top)
+    if negated is not None and negated[1].find(AiFunction) is not None:
+        advice = "write NOT EXISTS (SELECT 1 FROM ... WHERE a.x = b.x)"
+        yield problem(node, f"NOT IN (SELECT ...) reads its query twice, and this one asks a model: {advice}")
     elif not any(term is unwrapped(top) for term in standing):
-        name = "EXISTS" if isinstance(node, exp.Exists) else "IN (SELECT ...)"
+        names: dict[type[exp.Expr], str] = {exp.Exists: "EXISTS", exp.All: "NOT IN (SELECT ...)"}
+        name = names.get(type(node), "IN (SELECT ...)")
         yield problem(node, f"{name} stands only in WHERE, joined to its other conditions by AND: split the query")
 
 
+def _bracketed(node: Any) -> Any:
+    """The node with the brackets around it."""
+    return _bracketed(node.parent) if isinstance(node.parent, exp.Paren) else node
+
+
 def _subquery_place(node: exp.Subquery) -> Iterator[Problem]:
-    if not isinstance(node.parent, exp.From | exp.Join | exp.In | exp.Union | exp.Subquery | exp.CTE | exp.Exists):
-        yield problem(node, "a subquery stands only in FROM, EXISTS or IN: CROSS JOIN it, or join it on its key")
+    if not is_scalar(node):
+        return
+    clause = node.find_ancestor(
+        exp.Where, exp.Having, exp.Qualify, exp.Group, exp.Order, exp.Join, exp.Window, exp.Select
+    )
+    if not isinstance(clause, exp.Where | exp.Select):
+        yield problem(node, "a subquery is a value in SELECT and WHERE only: CROSS JOIN it, or join it on its key")
+    elif isinstance(clause, exp.Select) and any(True for each in clause.expressions for _ in aggregates_in(each)):
+        yield problem(node, "a subquery stands beside an aggregate: aggregate in WITH, and CROSS JOIN this one to it")
+    elif not gives_one_row(node.this):
+        yield problem(
+            node,
+            "a subquery is a value where it aggregates all its rows, (SELECT MAX(x) FROM t): CROSS JOIN "
+            "it, or join it on its key",
+        )
+
+
+def _window(node: exp.Window) -> Iterator[Problem]:
+    why = problem_of(node)
+    clause = node.find_ancestor(exp.Where, exp.Having, exp.Group, exp.Order, exp.Join, exp.Qualify, exp.Select)
+    if why is not None:
+        yield problem(node, why)
+    elif not isinstance(clause, exp.Select | exp.Qualify):
+        yield problem(node, "a window function stands in SELECT and QUALIFY only: name it there, and use the name")
+
+
+def _not_all(node: exp.All) -> bool:
+    """Whether it is how Snowflake's NOT IN (SELECT ...) is read."""
+    return isinstance(node.parent, exp.NEQ) and node.parent.expression is node
 
 
 def _whole(node: Any) -> bool:
-    return isinstance(node, exp.Literal) and not node.is_string and node.this.isdecimal()
+    return isinstance(node, exp.Literal) and not node.is_string and node.this.isdecimal() and int(node.this) < 1 << 63
 
 
 def _advice(node: exp.Expr) -> str:
-    if isinstance(node, exp.All) and isinstance(node.parent, exp.NEQ):
-        return _NOT_IN  # how Snowflake's NOT IN (SELECT ...) is read
     found = _ADVICE.get(type(node).__name__)
     if found is not None:
         return found

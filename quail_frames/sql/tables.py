@@ -12,8 +12,9 @@ from sqlglot import exp
 from quail_frames.lazy.calls import nearest
 from quail_frames.lazy.frame import LazyFrame, lazy
 from quail_frames.sql.joins import How, Side, joined
-from quail_frames.sql.problems import fail
-from quail_frames.sql.scope import Bound, Key, Names, Numbers, Scope, Table, conjuncts, tables_of, unwrapped
+from quail_frames.sql.problems import errors_at, fail
+from quail_frames.sql.scalars import Translator, family
+from quail_frames.sql.scope import Bound, Key, Names, Numbers, Scope, Table, conjuncts, tables_of
 
 Planned = Callable[[exp.Expr], LazyFrame]
 
@@ -77,6 +78,8 @@ class Tables:
         name = alias.this if alias is not None and alias.this is not None else None
         if isinstance(node, exp.Table):
             frame, name = self._registered(node.this), name or node.this
+        elif isinstance(node, exp.Values):
+            frame = _of_values(node)
         else:
             frame = self.query(node)
         frame = renamed(frame, alias.args.get("columns") if alias is not None else None)
@@ -97,6 +100,22 @@ class Tables:
         taken = [source.table.name.name for source in found[:-1] if source.table.name is not None]
         if name is not None and any(self.names.same(name, other) for other in taken):
             fail(name, f"two tables are called {name.name!r}: give one another name with AS")
+
+
+def _of_values(node: exp.Values) -> LazyFrame:
+    """The rows of VALUES, their columns called `column1`, `column2`, ..."""
+    translate = Translator(pl.LazyFrame(), {})
+    rows: list[pl.DataFrame] = []
+    for row in node.expressions:
+        cells = [translate(cell) for cell in row.expressions]
+        if rows and len(cells) != rows[0].width:
+            fail(row, f"a row of VALUES has {len(cells)} columns, the first has {rows[0].width}")
+        rows.append(pl.select([cell.alias(f"column{number}") for number, cell in enumerate(cells, start=1)]))
+        for cell, kind, first in zip(row.expressions, rows[-1].dtypes, rows[0].dtypes, strict=True):
+            if pl.Null not in (kind, first) and family(kind) != family(first):
+                fail(cell, f"this is {kind}, and in the first row of VALUES {first}: CAST one of them")
+    with errors_at(node):
+        return lazy(pl.concat(rows, how="vertical_relaxed").with_columns(pl.col(pl.Int32).cast(pl.Int64)))
 
 
 def renamed(frame: LazyFrame, columns: list[exp.Identifier] | None) -> LazyFrame:
@@ -201,38 +220,3 @@ def used_keys(select: exp.Select, scope: Scope, sources: Sequence[Source]) -> fr
         bound: Any = scope.bind(column)
         found |= {(each.args["table"], each.this) for each in bound.find_all(Bound)}
     return frozenset(found)
-
-
-def subquery_join(side: Side, scope: Scope, node: exp.Expr, tables: Tables) -> Side:
-    """Rows that pass `[NOT] EXISTS (SELECT ...)` or `x IN (SELECT ...)`."""
-    inner = unwrapped(node)
-    negated = isinstance(inner, exp.Not)
-    test: Any = unwrapped(inner.this) if negated else inner
-    how: How = "anti" if negated else "semi"
-    query = test.args["query"] if isinstance(test, exp.In) else test.this
-    query = query.this if isinstance(query, exp.Subquery) else query
-    if isinstance(test, exp.In):
-        frame = tables.query(query)
-        table = tables.numbers.table(None, frame.columns)
-        right = Source(table, frame).side
-        if frame.width != 1:
-            fail(query, f"IN (SELECT ...) takes one column, this gives {frame.width}")
-        key = exp.EQ(this=scope.bind(test.this), expression=Bound(this=frame.columns[0], table=table.number))
-        key.parent = test
-        return joined(side, right, how, [key], test, name="subquery")
-    return _exists(side, scope, test, query, how, tables)
-
-
-def _exists(side: Side, scope: Scope, test: exp.Expr, query: Any, how: How, tables: Tables) -> Side:
-    if not isinstance(query, exp.Select) or any(
-        query.args.get(part) for part in ("group", "having", "limit", "offset", "with_")
-    ):
-        fail(query, "EXISTS takes a SELECT of FROM and WHERE only: put the rest into a subquery in its FROM")
-    sources = tables.sources(query)
-    inner = Scope(scope.names, tuple(source.table for source in sources), outer=scope)
-    terms = [inner.bind(term) for term in conjuncts(query.args["where"].this)] if query.args.get("where") else []
-    own = {source.table.number for source in sources}
-    used = used_keys(query, inner, sources)
-    right = planned_from(sources, inner, [term for term in terms if tables_of(term) <= own], used)
-    name = sources[0].table.name.name if sources[0].table.name is not None else "subquery"
-    return joined(side, right, how, [term for term in terms if not tables_of(term) <= own], test, name=name)

@@ -8,6 +8,7 @@ import pickle
 import polars as pl
 import pytest
 
+import quail_frames as qf
 from quail_frames.errors import PlanError
 from quail_frames.lazy.discovery import has_calls, substitute_calls, traits_of
 from quail_frames.lazy.expressions import ai_classify, ai_if, ai_score
@@ -192,3 +193,24 @@ def test_an_unpicklable_function_is_opaque() -> None:
 def test_scores_and_labels_are_found_together() -> None:
     expr = (ai_score("Good? {body}") > 0.5) & (ai_classify("body", ["a", "b"]) == "a") & SPAM
     assert [found.call.kind for found in substitute_calls(expr)[1]] == ["AiScore", "AiClassify", "AiIf"]
+
+
+def test_a_text_that_holds_the_mark_of_calls_is_a_text() -> None:
+    said = 'quail-frames call {"kind": "AiIf"}'
+    frame = pl.DataFrame({"a": [said, "b"]})
+    plain = (pl.col("a") == said).alias("same")
+    assert not has_calls(plain)
+    assert has_calls(plain & qf.ai_if("Is {a} good?"))
+    assert qf.lazy(frame).select(plain).collect()["same"].to_list() == [True, False]
+    asked = qf.ai_if("Is it good?\n\n{0}", pl.col("a") + said).alias("good")
+    assert qf.lazy(frame).select(asked).collect().height == 2
+
+
+def test_a_call_that_gives_one_value_is_broadcast_where_polars_does_so() -> None:
+    frame = pl.DataFrame({"a": ["x", "x"]})
+    call = qf.ai_if("Is {a} good?").mode().alias("most")
+    assert frame.lazy().with_columns(b=pl.col("a").mode()).collect().height == 2
+    assert qf.lazy(frame).with_columns(call).collect().height == 2
+    for eager in (pl.col("a").mode().alias("b"), call):
+        with pytest.raises(pl.exceptions.PolarsError, match="length 1 doesn't match"):
+            frame.with_columns(eager)

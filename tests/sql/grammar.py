@@ -68,6 +68,9 @@ class Generator:
                 self._nested,
                 self._union,
                 self._tested,
+                self._tested,
+                self._windowed,
+                self._measured,
             ]
         )
         text, width = shape()
@@ -152,9 +155,43 @@ class Generator:
                 f"EXISTS (SELECT 1 FROM notes b WHERE {key}{extra})",
                 f"NOT EXISTS (SELECT * FROM notes b WHERE {key}{extra})",
                 f"a.id IN (SELECT b.id FROM notes b WHERE {self._condition(inner)})",
+                f"a.id NOT IN (SELECT b.id FROM notes b WHERE {self._condition(inner)})",
+                f"a.city NOT IN (SELECT b.city FROM notes b WHERE b.city <> '' AND {self._condition(inner)})",
             ]
         )
         return f"SELECT {items} FROM orders a WHERE {self._condition(row)} AND {test}", width
+
+    def _windowed(self) -> tuple[str, int]:
+        row = Row([("o", "orders")])
+        items, width = self._items(row)
+        windows = [self._window(row) for _ in range(self.random.randint(1, 2))]
+        named = "".join(f", {each} AS c{width + number}" for number, each in enumerate(windows, start=1))
+        text = f"SELECT {items}{named} FROM {self._from(row)}{self._where(row)}"
+        if self._coin():
+            kept = f"c{width + 1}" if self._coin() else self._window(row)
+            text += f" QUALIFY {kept} {self._choice(['=', '<', '>='])} {self.random.randint(0, 4)}"
+        return text, width + len(windows)
+
+    def _window(self, row: Row) -> str:
+        parts = self._shuffled(["o.city", "o.paid", self._number(row, 1)])[: self.random.randint(0, 2)]
+        by = f"PARTITION BY {', '.join(parts)} " if parts else ""
+        keys = self._shuffled([self._number(row, 1), "o.price", self._text(row, 0)])[: self.random.randint(1, 2)]
+        order = "ORDER BY " + ", ".join(f"{key}{self._direction()}" for key in keys)
+        number = self._number(row, 1)
+        aggregate = self._choice([f"{name}({number})" for name in ("SUM", "COUNT", "MIN", "MAX", "AVG")] + ["COUNT(*)"])
+        options = [f"ROW_NUMBER() OVER ({by}{order}, o.day, o.id)", f"RANK() OVER ({by}{order})"]
+        options += [f"DENSE_RANK() OVER ({by}{order})", f"{aggregate} OVER ({by}{order})", f"{aggregate} OVER ({by})"]
+        rows = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
+        options += [f"{aggregate} OVER ({by}{order}, o.day, o.id {rows})"]
+        return self._choice(options)
+
+    def _measured(self) -> tuple[str, int]:
+        row, inner = Row([("a", "orders")]), Row([("o", "orders")])
+        value = f"(SELECT {self._aggregate(inner, numeric=True)} FROM orders AS o{self._where(inner)})"
+        items, width = self._items(row)
+        if self._coin():
+            return f"SELECT {items}, {value} AS c{width + 1} FROM orders a{self._where(row)}", width + 1
+        return f"SELECT {items} FROM orders a WHERE {self._condition(row)} AND {self._number(row)} < {value}", width
 
     # Clauses ------------------------------------------------------------------------------
 

@@ -52,3 +52,24 @@ def test_generated_queries_agree_with_duckdb(database: duckdb.DuckDBPyConnection
         ours = qf.sql(text, dialect=dialect, **TABLES).collect()
         theirs = database.execute(sqlglot.transpile(text, read=dialect, write="duckdb")[0]).fetchall()
         assert rows(ours.rows(), ordered=ordered) == rows(theirs, ordered=ordered), f"seed {seed}: {text}"
+
+
+VALUES = "(VALUES (1, 'a', NULL), (2, NULL, 1.5), (NULL, 'it''s', -1)) AS t(x, y, z)"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"SELECT * FROM {VALUES} ORDER BY x",
+        f"SELECT o.id, t.y FROM orders o JOIN {VALUES} ON o.id = t.x ORDER BY 1",
+        f"WITH v AS (SELECT x + 1 AS x FROM {VALUES}) SELECT x FROM v WHERE x NOT IN (SELECT 3) ORDER BY x",
+        "SELECT id FROM orders WHERE qty NOT IN (SELECT qty FROM orders WHERE FALSE) ORDER BY id",
+        "SELECT id FROM orders WHERE NOT (id IN (SELECT stars FROM notes WHERE stars IS NOT NULL)) ORDER BY id",
+        "SELECT id, qty FROM orders QUALIFY COUNT(*) OVER (PARTITION BY id) > 1 AND qty > 0 ORDER BY id",
+        "SELECT COUNT(*) FROM (SELECT id FROM orders QUALIFY RANK() OVER (ORDER BY paid) = 1) s",
+        "SELECT id FROM orders WHERE qty = (SELECT MAX(qty) FROM orders WHERE id > (SELECT MIN(id) FROM notes))",
+    ],
+)
+def test_queries_inside_queries_agree_with_duckdb(database: duckdb.DuckDBPyConnection, text: str) -> None:
+    theirs = database.execute(sqlglot.transpile(text, read="snowflake", write="duckdb")[0]).fetchall()
+    assert rows(qf.sql(text, **TABLES).collect().rows(), ordered=True) == rows(theirs, ordered=True)

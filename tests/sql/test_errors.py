@@ -50,10 +50,27 @@ STATEMENTS: list[tuple[str, str]] = [
     ("SELECT id FROM reviews WHERE CAST(day AS DATE) > 'soon'", "'soon' is no Date"),
     ("SELECT id FROM reviews r JOIN aspects a ON r.review = a.id", "line 1"),
     # Constructs
-    ("SELECT SUM(stars) OVER (PARTITION BY id) FROM reviews", "window functions (OVER) are not planned"),
-    ("SELECT id FROM reviews QUALIFY ROW_NUMBER() OVER (ORDER BY id) = 1", "QUALIFY is not planned"),
-    ("SELECT id FROM reviews WHERE id NOT IN (SELECT id FROM aspects)", "write NOT EXISTS"),
-    ("SELECT id, (SELECT MAX(id) FROM aspects) FROM reviews", "a subquery stands only in FROM"),
+    ("SELECT LAG(stars) OVER (ORDER BY id) FROM reviews", "LAG OVER is not planned: there are ROW_NUMBER()"),
+    ("SELECT RANK() OVER (PARTITION BY id) FROM reviews", "RANK ranks by an order"),
+    ("SELECT ROW_NUMBER() FROM reviews", "write ROW_NUMBER() OVER (... ORDER BY ...)"),
+    ("SELECT id FROM reviews WHERE SUM(stars) OVER () > 1", "stands in SELECT and QUALIFY only"),
+    ("SELECT id FROM reviews ORDER BY RANK() OVER (ORDER BY id)", "stands in SELECT and QUALIFY only"),
+    ("SELECT SUM(stars) OVER (ORDER BY id ROWS 2 PRECEDING) FROM reviews", "UNBOUNDED PRECEDING AND CURRENT ROW here"),
+    ("SELECT COUNT(DISTINCT id) OVER (ORDER BY id) FROM reviews", "DISTINCT cannot run along ORDER BY"),
+    ("SELECT MEDIAN(stars) OVER (ORDER BY id) FROM reviews", "run along the ORDER BY of a window"),
+    ("SELECT SUM(stars), RANK() OVER (ORDER BY id) FROM reviews GROUP BY id", "stands beside GROUP BY"),
+    ("SELECT id FROM reviews QUALIFY id", "a condition is TRUE or FALSE, but this is Int64"),
+    ("SELECT id FROM reviews WHERE id = 1 OR id NOT IN (SELECT id FROM aspects)", "NOT IN (SELECT ...) stands only"),
+    ("SELECT id FROM reviews WHERE id NOT IN (SELECT * FROM aspects)", "takes one column, this gives 2"),
+    ("SELECT id FROM reviews WHERE id > ALL (SELECT id FROM aspects)", "comparisons with ALL are not planned"),
+    ("SELECT id, (SELECT id FROM aspects) FROM reviews", "where it aggregates all its rows"),
+    ("SELECT id FROM reviews WHERE stars > (SELECT MAX(a.id) FROM aspects a WHERE a.id = x.id)", "no table 'x'"),
+    ("SELECT id FROM reviews GROUP BY id HAVING COUNT(*) > (SELECT MAX(id) FROM aspects)", "in SELECT and WHERE only"),
+    ("SELECT id FROM reviews WHERE (id, stars) = 1", "a list of values stands only in VALUES"),
+    ("SELECT * FROM (VALUES (1, 2), (3)) AS t", "a row of VALUES has 1 columns, the first has 2"),
+    ("SELECT * FROM (VALUES (1), ('a')) AS t", "in the first row of VALUES Int32: CAST one of them"),
+    ("SELECT * FROM (VALUES (id)) AS t", "line 1"),
+    ("SELECT id FROM reviews r FULL JOIN aspects a USING (id)", "write ON a.x = b.x, and COALESCE(a.x, b.x) AS x"),
     ("SELECT id FROM reviews WHERE id = 1 OR EXISTS (SELECT 1 FROM aspects)", "EXISTS stands only in WHERE"),
     ("SELECT id FROM reviews WHERE EXISTS (SELECT 1 FROM aspects)", "no condition of the form a.x = b.x"),
     ("SELECT id FROM reviews INTERSECT SELECT id FROM aspects", "INTERSECT is not planned"),
@@ -62,6 +79,11 @@ STATEMENTS: list[tuple[str, str]] = [
     ("SELECT r.id FROM reviews r LEFT JOIN aspects a ON r.id > a.id", "LEFT JOIN takes conditions of the form"),
     ("SELECT id FROM reviews TABLESAMPLE (10)", "TABLESAMPLE is not planned"),
     ("SELECT id FROM reviews LIMIT 1 + 1", "LIMIT takes a whole number"),
+    ("SELECT id FROM reviews LIMIT 99999999999999999999", "LIMIT takes a whole number"),
+    ("WITH a AS (SELECT 1 AS x), a AS (SELECT 2 AS x) SELECT x FROM a", "two queries of WITH are called 'a'"),
+    (f"SELECT AI_FILTER({PROMPT}) OVER () FROM reviews", "an AI function is asked row by row"),
+    ("SELECT COUNT(*) + (SELECT MAX(id) FROM aspects) FROM reviews", "a subquery stands beside an aggregate"),
+    (f"SELECT id FROM reviews WHERE id NOT IN (SELECT id FROM reviews WHERE AI_FILTER({PROMPT}))", "NOT EXISTS"),
     ("SELECT stars, COUNT(*) FROM reviews", "neither in GROUP BY nor inside an aggregate"),
     ("SELECT id FROM reviews WHERE COUNT(*) > 1", "an aggregate cannot stand in WHERE"),
     ("SELECT MAX(SUM(stars)) FROM reviews", "an aggregate stands inside an aggregate"),
@@ -96,10 +118,10 @@ def test_a_statement_that_cannot_be_planned_is_one_clear_error(text: str, said: 
 
 
 def test_one_error_lists_every_construct_with_its_place() -> None:
-    text = """SELECT FOO(id), SUM(stars) OVER (PARTITION BY id)
+    text = """SELECT FOO(id), ARRAY_AGG(stars)
 FROM reviews TABLESAMPLE (10)
 WHERE id IN (SELECT id FROM aspects INTERSECT SELECT 1) AND AI_FILTER('Is it good?')
-QUALIFY 1 = 1"""
+ORDER BY RANK() OVER (ORDER BY id)"""
     with pytest.raises(qf.SqlError) as raised:
         qf.sql(text, **TABLES)
     assert [(line, column) for line, column, _ in raised.value.problems] == [
@@ -108,7 +130,7 @@ QUALIFY 1 = 1"""
         (2, 27),
         (3, 21),
         (3, 71),
-        (4, 9),
+        (4, 10),
     ]
     assert str(raised.value).startswith("this query has 6 problems\n  line 1, column 8: function FOO is unknown")
 

@@ -20,6 +20,7 @@ HOSTILE = [
     "/* comment */ -- comment\n;;\\ \\' \\\"",
     "\x00\x01\u202e\ufeff\U0001f9e0",
     "%_%",
+    'quail-frames call {"kind": "AiIf"}',
 ]
 PLAIN = ["loved it", "dull", None, "", "fine"]
 TEXTS = [text for pair in zip(HOSTILE, PLAIN * 3, strict=False) for text in pair]
@@ -85,3 +86,8 @@ def test_odd_column_names_are_names() -> None:
     theirs = qf.lazy(frame).select("select", qf.ai_if("Is {0} good?", 'odd "name" {0}').alias("good"))
     assert ours._plan == theirs._plan
     assert ours.collect().rows() == theirs.collect().rows()
+
+
+def test_raw_texts_are_texts() -> None:
+    assert qf.sql("SELECT $$it's \\d$$ AS x").collect().rows() == [("it's \\d",)]
+    assert qf.sql("SELECT r'\\d' AS x", dialect="bigquery").collect().rows() == [("\\d",)]
