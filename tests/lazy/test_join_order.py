@@ -257,3 +257,58 @@ def test_the_dynamic_programme_and_the_estimate_agree() -> None:
     (order,) = found["decisions"]
     taken = next(each["seconds"] for each in order["alternatives"] if each["name"] == order["chosen"])
     assert taken == pytest.approx(found["seconds"], rel=0.05)
+
+
+# As planned -------------------------------------------------------------------------------
+
+
+@given(
+    frames=written_chains(),
+    shares=st.lists(st.sampled_from([None, 0.0, 0.01, 0.9, 1.0]), min_size=4, max_size=4),
+    named=st.sampled_from([None, 0, 1]),
+)
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_chain_with_open_anchors_gives_the_rows_of_its_joins_one_after_another(
+    frames: list[tuple[pl.DataFrame, str, dict[str, Any]]],
+    shares: list[float | None],
+    named: int | None,
+    reference: ReferenceEngine,
+) -> None:
+    (first, _, _), *rest = frames
+    query, expected = qf.lazy(first), first
+    for number, (frame, question, options) in enumerate(rest):
+        open_ = {**options, "selectivity": shares[number]}
+        query = query.ai_join(frame, question, **(open_ if number == named else {**open_, "anchor": "auto"}))
+        expected = qf.lazy(expected).ai_join(frame, question, **open_).collect()
+    assert_frame_equal(query.collect(), expected)
+    many = query._optimized(_many_rows(query))
+    assert_frame_equal(
+        pl.concat([pl.DataFrame(schema=query.collect_schema()), *run_plan(many, Run(lambda: reference))]), expected
+    )
+
+
+def test_five_relations_self_joins_and_nothing_at_all(reference: ReferenceEngine) -> None:
+    frames = [pl.DataFrame({f"t{n}": [f"{n} {row}" for row in range(4)], "k": [0, 1, None, 1]}) for n in range(5)]
+    edges = {1: 0, 2: 1, 3: 0, 4: 3}
+    for rows in (0, 4):
+        query, expected = qf.lazy(frames[0].head(rows)), frames[0].head(rows)
+        for number, near in edges.items():
+            options: dict[str, Any] = {"on": "k"} if number == 3 else {}
+            asked = f"Does {{t{near}}} fit {{t{number}}}?"
+            query = query.ai_join(frames[number], asked, selectivity=0.5**number, suffix=f"_{number}", **options)
+            expected = qf.lazy(expected).ai_join(frames[number], asked, suffix=f"_{number}", **options).collect()
+        assert_frame_equal(query.collect(), expected)
+        assert query.estimate().rows >= 0
+    itself = qf.lazy(A).ai_join(B, "Does {a} mention {b}?", suffix="_b")
+    twice = itself.ai_join(itself, "Does {left.a} fit {right.b}?", suffix="_2")
+    once = itself.collect()
+    assert_frame_equal(
+        twice.collect(), qf.lazy(once).ai_join(once, "Does {left.a} fit {right.b}?", suffix="_2").collect()
+    )
+
+
+def test_a_question_about_two_relations_below_it_ends_the_chain(reference: ReferenceEngine) -> None:
+    both = chained_openly().ai_join(texts("e", 2, 1), "Are {a} and {c} like {e}?")
+    chain = join_chain(both.ai_join(texts("f", 2, 1), "Is {e} {f}?")._plan)
+    assert join_chain(both._plan) is None and chain is not None and len(chain.joins) == 1
+    assert both.collect().height >= 0
