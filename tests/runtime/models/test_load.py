@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import re
+import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +16,8 @@ from safetensors.torch import load_file, save_file
 
 from quail_frames.errors import ModelError
 from quail_frames.runtime.models.load import LoadedModel, load_model, resolve_dtype
+from quail_frames.runtime.models.safetensors import SafetensorsFolder
+from quail_frames.runtime.models.weights import assemble
 
 CPU = torch.device("cpu")
 
@@ -101,6 +108,36 @@ def test_a_missing_shard_is_named(make_tiny: Any) -> None:
     sharded_files(folder)[1].unlink()
     with pytest.raises(ModelError, match=r"model-00002-of-\d+\.safetensors is missing"):
         load_model(folder)
+
+
+def anonymous_bytes() -> int:
+    """Memory of this process that is no mapped file."""
+    status = Path("/proc/self/status").read_text()
+    return int(re.search(r"RssAnon:\s+(\d+) kB", status)[1]) << 10  # type: ignore[index]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_loading_takes_the_weights_memory_and_not_twice_that(make_tiny: Any) -> None:
+    wide = {"hidden_size": 512, "intermediate_size": 1536, "num_attention_heads": 8, "num_hidden_layers": 6}
+    folder = make_tiny("llama", shard="20MB", **wide).folder
+    weights = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    assert weights > 60 << 20 and len(list(folder.glob("*.safetensors"))) > 2
+    source, most, done = SafetensorsFolder(folder), 0, threading.Event()
+
+    def watch() -> None:
+        nonlocal most
+        while not done.is_set():
+            most = max(most, anonymous_bytes())
+            time.sleep(0.001)
+
+    gc.collect()
+    before, watcher = anonymous_bytes(), threading.Thread(target=watch)
+    watcher.start()
+    kept = assemble(source.config(), source, CPU, torch.float32)
+    done.set()
+    watcher.join()
+    assert len(kept.layers) == 6
+    assert 0.3 * weights < most - before < 1.3 * weights, "a little less than all where the process had free memory"
 
 
 def test_a_broken_file_is_named(folder: Path) -> None:
