@@ -39,7 +39,7 @@ class Lanes:
     def __init__(self, threads: int | None = None) -> None:
         asked = torch.get_num_threads()
         self.threads = threads or asked
-        self._pool = ThreadPoolExecutor(self.threads, "quail-frames-lane", torch.set_num_threads, (1,))
+        self._pool = ThreadPoolExecutor(self.threads, "quail-frames-lane", _compute_alone)
         met = threading.Barrier(self.threads)
         for started in [self._pool.submit(met.wait) for _ in range(self.threads)]:
             started.result()
@@ -96,6 +96,12 @@ def spans(rows: int, threads: int, most: int = MOST_ROWS) -> list[slice]:
     count = max(1, min(wanted, rows // LEAST_ROWS))
     bounds = [rows * number // count for number in range(count + 1)]
     return [slice(start, stop) for start, stop in pairwise(bounds)]
+
+
+def _compute_alone() -> None:
+    """torch splits nothing further in this thread."""
+    torch.get_num_threads()  # a thread's first question sets its number to the process's: it must not come after
+    torch.set_num_threads(1)
 
 
 @torch.inference_mode()

@@ -60,3 +60,14 @@ def test_a_fault_in_a_lane_is_raised_once_all_have_stopped() -> None:
         lanes.call(lambda: lanes.run([lambda number=number: task(number) for number in range(5)]))
     assert set(ran) <= {0, 1, 3, 4}
     assert lanes.call(lambda: 7) == 7
+
+
+def test_torch_splits_nothing_inside_a_lane() -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        lanes, found = Lanes(), []
+        lanes.call(lambda: lanes.run([lambda: found.append(torch.get_num_threads())] * 4))
+        assert found == [1] * 4 and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
