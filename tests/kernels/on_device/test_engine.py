@@ -37,8 +37,9 @@ GEMMA: dict[str, Any] = {
 }
 
 
-HEADS: dict[str, Any] = {} if CUDA else {"num_attention_heads": 2, "num_key_value_heads": 1}
-"""The interpreter's time goes by programs, and the kernel before attention has one for each token and head."""
+SMALL: dict[str, Any] = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32, "intermediate_size": 128}
+SIZES: dict[str, Any] = {} if CUDA else SMALL
+"""The interpreter's time goes by programs: one for each token and head, and for each tile of a product."""
 FEW = TEXTS[1:3]
 PIECES: dict[bool, Any] = {
     False: {"parts": ("filters", "inner join"), "texts": [*FEW, FEW[1]], "terms": TERMS[:2]},
@@ -77,7 +78,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
 def test_every_operator_answers_as_on_the_references(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fp8: bool
 ) -> None:
-    folder = save_model(tmp_path / "model", fp8=fp8, **HEADS)
+    folder = save_model(tmp_path / "model", fp8=fp8, **SIZES)
     with kernels.using(all="torch"):
         wanted = run(folder, PIECES[fp8])
     report = RunReport()
