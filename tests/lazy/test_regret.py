@@ -48,13 +48,13 @@ def regret(step: dict) -> float:  # type: ignore[type-arg]
 def test_what_memory_cannot_hold_is_expected_to_be_computed_again(build: Build) -> None:
     free, expected, share = measured(build, pages=20_000)
     assert free == expected == 0
-    for pages in (1200, 800, 400, 200):
+    for pages in (1200, 400):
         happened, expected, _ = measured(build, pages, share)
         assert happened > 0 and expected == pytest.approx(happened, rel=0.15)
 
 
 def test_rows_that_stream_find_their_texts_in_memory() -> None:
-    many = pl.DataFrame({"text": [f"{n} {text}" for n in range(10) for text in TEXTS]})
+    many = pl.DataFrame({"text": [f"{n} {text}" for n in range(5) for text in TEXTS]})
     with Engine("oracle", kv_budget=8 * PAGE * 3000, token_budget=BATCH) as engine:
         query, report = qf.lazy(many, engine=engine).ai_filter("Is {text} good?"), RunReport()
         query = query.ai_join(TERMS, "Does {text} mention {term}?", anchor="left")
