@@ -19,7 +19,7 @@ from quail_frames.sql.problems import errors_at, fail
 from quail_frames.sql.scalars import Translator
 from quail_frames.sql.scope import Bound, Field, Names, Numbers, Scope, conjuncts, unique_name, unwrapped
 from quail_frames.sql.subqueries import not_in_query, scalar_subqueries, subquery_join
-from quail_frames.sql.tables import Source, Tables, planned_from, renamed, used_keys
+from quail_frames.sql.tables import Source, Tables, merged_by_using, planned_from, renamed, used_keys
 from quail_frames.sql.windows import windows_in, with_windows
 
 _SUFFIXES = {"IF": "if", "SCORE": "score", "CLASSIFY": "label"}
@@ -81,6 +81,7 @@ class QueryPlanner:
         tables = Tables(self.names, self.numbers, self.known, self.query)
         sources = [*tables.sources(node), *scalar_subqueries(node, tables)]
         scope = Scope(self.names, tuple(source.table for source in sources))
+        scope = replace(scope, merged=merged_by_using(scope, sources))
         items, scope = self._items(node, scope, sources)
         side = self._rows(node, scope, sources, tables)
         grouped = node.args.get("group") is not None or any(map(_aggregates, [*items, node.args.get("having")]))
@@ -159,7 +160,8 @@ class QueryPlanner:
                 hidden = not isinstance(raw, exp.Column) and name in table.merged
                 if hidden or any(self.names.same(_identifier(written), name) for written in left_out):
                     continue
-                yield Item(name, Bound(this=name, table=table.number), raw, True)
+                whole = None if isinstance(raw, exp.Column) else scope.merged.get(name.casefold())
+                yield Item(name, Bound(this=name, table=table.number) if whole is None else whole.copy(), raw, True)
 
     def _name(self, raw: exp.Expr, bound: exp.Expr, position: int) -> str:
         """Of a column without AS: the column's own, the call's own, else the text."""

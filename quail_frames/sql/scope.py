@@ -69,6 +69,8 @@ class Scope:
     aliases_first: bool = False
     outer: Scope | None = None
     """The scope around a subquery."""
+    merged: Mapping[str, exp.Expr] = field(default_factory=dict)
+    """What a name alone means that USING of a RIGHT or FULL JOIN made one, by the name in lower case."""
 
     def bind(self, node: exp.Expr) -> Any:
         """A copy of the expression with every column bound; queries inside it stay as they are.
@@ -97,6 +99,9 @@ class Scope:
             return alias.copy()
         if not found and self.outer is not None:
             return self.outer._bound(column)
+        merged = None if column.table else self.merged.get(column.name.casefold())
+        if merged is not None and found:
+            return merged.copy()
         if not found:
             fail(column, self._unknown(column))
         if len(found) > 1:

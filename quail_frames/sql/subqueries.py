@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -14,7 +15,7 @@ from quail_frames.sql.joins import How, Side, joined
 from quail_frames.sql.problems import fail
 from quail_frames.sql.scalars import Translator
 from quail_frames.sql.scope import Bound, Scope, conjuncts, tables_of, unique_name, unwrapped
-from quail_frames.sql.tables import Source, Tables, planned_from, used_keys
+from quail_frames.sql.tables import Source, Tables, merged_by_using, planned_from, used_keys
 
 
 def scalar_subqueries(select: exp.Select, tables: Tables) -> Iterator[Source]:
@@ -119,6 +120,7 @@ def _exists(side: Side, scope: Scope, test: exp.Expr, query: Any, how: How, tabl
         fail(query, "EXISTS takes a SELECT of FROM and WHERE only: put the rest into a subquery in its FROM")
     sources = tables.sources(query)
     inner = Scope(scope.names, tuple(source.table for source in sources), outer=scope)
+    inner = replace(inner, merged=merged_by_using(inner, sources))
     terms = [inner.bind(term) for term in conjuncts(query.args["where"].this)] if query.args.get("where") else []
     own = {source.table.number for source in sources}
     used = used_keys(query, inner, sources)

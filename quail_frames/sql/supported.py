@@ -171,10 +171,6 @@ def _misplaced(node: exp.Expr) -> Iterator[Problem]:
         yield problem(node, "a list of values stands only in VALUES, IN and a prompt: compare the values one by one")
     elif isinstance(node, exp.Limit | exp.Offset) and not _whole(node.expression):
         yield problem(node, f"{type(node).__name__.upper()} takes a whole number")
-    elif isinstance(node, exp.Join) and node.args.get("using") and node.args.get("side") in ("RIGHT", "FULL"):
-        side = node.args["side"]
-        message = f"{side} JOIN ... USING is not planned: write ON a.x = b.x, and COALESCE(a.x, b.x) AS x in SELECT"
-        yield problem(node.args["using"][0], message)
 
 
 def _unknown_parts(node: exp.Expr, known: frozenset[str]) -> Iterator[Problem]:

@@ -144,13 +144,37 @@ def on_terms(scope: Scope, sources: Sequence[Source]) -> list[exp.Expr]:
     assert join is not None
     using = join.args.get("using") or []
     terms = [scope.bind(term) for term in conjuncts(join.args.get("on"))]
-    earlier = replace(scope, tables=scope.tables[:-1])
-    last = replace(scope, tables=(replace(scope.tables[-1], merged=frozenset()),))
     for written in using:
-        column = exp.Column(this=written.copy())
-        column.parent = join
-        terms.append(exp.EQ(this=earlier.bind(column), expression=last.bind(column.copy())))
+        left, right = _using(scope, written, join)
+        terms.append(exp.EQ(this=left, expression=right))
     return terms
+
+
+def merged_by_using(scope: Scope, sources: Sequence[Source]) -> dict[str, exp.Expr]:
+    """What the names in USING of RIGHT and FULL joins mean alone: the value of the side that has one."""
+    found: dict[str, exp.Expr] = {}
+    seen: set[str] = set()
+    for position, source in enumerate(sources, start=1):
+        for written in (source.join.args.get("using") or []) if source.join is not None else []:
+            name = written.name.casefold()
+            outer = source.how in ("RIGHT", "FULL")
+            if name in found or (outer and name in seen):
+                advice = "write ON a.x = b.x, and COALESCE(a.x, b.x) AS x in SELECT"
+                fail(written, f"a column in USING of a RIGHT or FULL JOIN stands in no other USING: {advice}")
+            seen.add(name)
+            if outer:
+                left, right = _using(replace(scope, tables=scope.tables[:position]), written, source.join)
+                found[name] = exp.Coalesce(this=left, expressions=[right])
+    return found
+
+
+def _using(scope: Scope, written: exp.Identifier, join: exp.Expr | None) -> tuple[exp.Expr, exp.Expr]:
+    """A column of USING in the tables before and in the last one."""
+    column = exp.Column(this=written.copy())
+    column.parent = join
+    earlier = replace(scope, tables=scope.tables[:-1], merged={})
+    last = replace(scope, tables=(replace(scope.tables[-1], merged=frozenset()),), merged={})
+    return earlier.bind(column), last.bind(column.copy())
 
 
 def planned_from(sources: Sequence[Source], scope: Scope, where: Sequence[exp.Expr], used: frozenset[Key]) -> Side:

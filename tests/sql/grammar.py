@@ -100,7 +100,11 @@ class Generator:
             extra = f" AND {key}" if self.random.random() < 0.5 else ""
             return f"SELECT {items} FROM {source} WHERE {self._condition(row)}{extra}", width
         if kind == "USING":
-            return f"SELECT {items} FROM {first} {self._choice(['', 'LEFT '])}JOIN {second} USING (id)", width
+            side = self._choice(["", "LEFT ", "RIGHT ", "FULL "])
+            where = (
+                f" WHERE {self._choice(['id > 1', 'id IS NULL', 'a.id IS NULL', 'b.id < 6'])}" if self._coin() else ""
+            )
+            return f"SELECT {items}, id AS c{width + 1} FROM {first} {side}JOIN {second} USING (id){where}", width + 1
         residual = ""
         if kind in ("JOIN", "INNER JOIN", "self") and self.random.random() < 0.5:
             residual = f" AND {self._condition(row)}"

@@ -54,6 +54,8 @@ def test_generated_queries_agree_with_duckdb(database: duckdb.DuckDBPyConnection
         assert rows(ours.rows(), ordered=ordered) == rows(theirs, ordered=ordered), f"seed {seed}: {text}"
 
 
+ONE = "(VALUES (1, 2), (3, 4), (NULL, 6)) AS a(x, y)"
+OTHER = "(VALUES (3, 5), (6, 7), (NULL, 8)) AS b(x, z)"
 VALUES = "(VALUES (1, 'a', NULL), (2, NULL, 1.5), (NULL, 'it''s', -1)) AS t(x, y, z)"
 
 
@@ -66,6 +68,9 @@ VALUES = "(VALUES (1, 'a', NULL), (2, NULL, 1.5), (NULL, 'it''s', -1)) AS t(x, y
         "SELECT id FROM orders WHERE qty NOT IN (SELECT qty FROM orders WHERE FALSE) ORDER BY id",
         "SELECT id FROM orders WHERE NOT (id IN (SELECT stars FROM notes WHERE stars IS NOT NULL)) ORDER BY id",
         "SELECT id, qty FROM orders QUALIFY COUNT(*) OVER (PARTITION BY id) > 1 AND qty > 0 ORDER BY id",
+        f"SELECT * FROM {ONE} FULL JOIN {OTHER} USING (x) ORDER BY x",
+        f"SELECT x, y, z FROM {ONE} RIGHT JOIN {OTHER} USING (x) ORDER BY z",
+        f"SELECT x, COUNT(*) FROM {ONE} FULL JOIN {OTHER} USING (x) GROUP BY x ORDER BY x",
         "SELECT COUNT(*) FROM (SELECT id FROM orders QUALIFY RANK() OVER (ORDER BY paid) = 1) s",
         "SELECT id FROM orders WHERE qty = (SELECT MAX(qty) FROM orders WHERE id > (SELECT MIN(id) FROM notes))",
     ],

@@ -70,7 +70,10 @@ STATEMENTS: list[tuple[str, str]] = [
     ("SELECT * FROM (VALUES (1, 2), (3)) AS t", "a row of VALUES has 1 columns, the first has 2"),
     ("SELECT * FROM (VALUES (1), ('a')) AS t", "in the first row of VALUES Int32: CAST one of them"),
     ("SELECT * FROM (VALUES (id)) AS t", "line 1"),
-    ("SELECT id FROM reviews r FULL JOIN aspects a USING (id)", "write ON a.x = b.x, and COALESCE(a.x, b.x) AS x"),
+    (
+        "SELECT id FROM reviews r FULL JOIN aspects a USING (id) JOIN aspects b USING (id)",
+        "write ON a.x = b.x, and COALESCE(a.x, b.x) AS x",
+    ),
     ("SELECT id FROM reviews WHERE id = 1 OR EXISTS (SELECT 1 FROM aspects)", "EXISTS stands only in WHERE"),
     ("SELECT id FROM reviews WHERE EXISTS (SELECT 1 FROM aspects)", "no condition of the form a.x = b.x"),
     ("SELECT id FROM reviews INTERSECT SELECT id FROM aspects", "INTERSECT is not planned"),
