@@ -79,8 +79,8 @@ class Prompts:
             start += count
             document = assemble(prompt.document, anchor.values, 1)
             row = int(_row_keys(document)[0])
-            if (operator._whole_tokens(anchor, units) >= operator._limit).any():
-                lists = operator._whole_block(anchor, units).tokens
+            if (operator.prompts.whole_tokens(anchor, units) >= operator.prompts.limit).any():
+                lists = operator.prompts.whole_block(anchor, units).tokens
                 self.whole.append((lists, np.full(count, row)))
                 continue
             self.documents.setdefault(row, document)
@@ -103,7 +103,7 @@ def _row_keys(lists: Ragged) -> Int64:
 
 def _pair_tokens(asked: list[tuple[PairOperator, Int64]]) -> int:
     """The prefix tree of the partners."""
-    lists = concatenate([each._question.take(units) for each, units in asked])
+    lists = concatenate([each.prompts.question.take(units) for each, units in asked])
     return distinct_prefixes(lists, np.zeros(len(lists), dtype=np.int64))
 
 

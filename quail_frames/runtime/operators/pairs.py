@@ -21,22 +21,20 @@ from quail_frames.runtime.compiled import CompiledCall, Tokenizer
 from quail_frames.runtime.kv.memory import Document, Memory
 from quail_frames.runtime.kv.pages import PAGE
 from quail_frames.runtime.operators.alike_partners import (
-    AlikePartners,
     share_starts_of_partners,
-    sorted_questions,
     without_heads,
 )
 from quail_frames.runtime.operators.anchors import NONE, Anchor, AskedPairs, Lent, Picked
-from quail_frames.runtime.operators.asks import ask_tokens, cut_values, suffix_block
-from quail_frames.runtime.operators.candidates import AnchorBatch, PartnerSide
+from quail_frames.runtime.operators.asks import suffix_block
+from quail_frames.runtime.operators.candidates import AnchorBatch
 from quail_frames.runtime.operators.failures import NOTHING_FAILED, Failed
-from quail_frames.runtime.operators.inputs import InputColumn, first_rows, number_keys
+from quail_frames.runtime.operators.inputs import InputColumn
 from quail_frames.runtime.operators.learning import Share
 from quail_frames.runtime.operators.overflow import can_cut, overflow_error
+from quail_frames.runtime.operators.pair_prompts import PairPrompts
 from quail_frames.runtime.report import Failure, RunReport
 from quail_frames.runtime.room import Room
 from quail_frames.runtime.tokens.assemble import assemble
-from quail_frames.runtime.tokens.layouts import own_tokens
 from quail_frames.runtime.tokens.ragged import Int64, Ragged
 
 REMEMBERED = 1 << 16
@@ -74,11 +72,10 @@ class PairOperator:
         self._rows: deque[tuple[int, Anchor | None, Int64 | None]] = deque()
         self._read = 0
         self._share = Share.of(call.planned.call, Answer(0))
-        self._frame = call.prompt.instruction
-        self._frame_tokens = assemble(self._frame, {}, 1).values
-        self._open_partners(partners)
+        self.prompts = PairPrompts.of(plan, call, partners, tokenizer, limit)
+        self.partners = self.prompts.partners
         self._lent: dict[Lent, None] = {}
-        self._longest = int(self._question.lengths.max(initial=0))
+        self._longest = int(self.prompts.question.lengths.max(initial=0))
 
     @property
     def finished(self) -> bool:
@@ -88,7 +85,7 @@ class PairOperator:
     @property
     def waiting_tokens(self) -> int:
         """Tokens of the pairs not asked yet."""
-        mean = len(self._question.values) // max(self.partners.units, 1) + 1
+        mean = len(self.prompts.question.values) // max(self.partners.units, 1) + 1
         return self._pending * mean
 
     @property
@@ -182,23 +179,6 @@ class PairOperator:
                 del self._lent[tag.lent]
                 self._memory.contexts.close(tag.lent.contexts)
 
-    def _open_partners(self, partners: pa.RecordBatch) -> None:
-        first = len(self.plan.anchor_inputs)
-        columns = [InputColumn(name, partners.column(name)) for name in self.plan.partner_inputs]
-        unit_of_row, units = number_keys(columns)
-        rows = first_rows(unit_of_row)
-        values = {first + n: column.tokens(rows, self._tokenizer) for n, column in enumerate(columns)}
-        self._question = ask_tokens(self.call, self.call.prompt.question, values, np.zeros(units, dtype=np.int64))
-        order = sorted_questions(self._question)
-        alike = AlikePartners.of(self._question.take(order), int(self.call.readout.tails.lengths.max()) + 1)
-        if alike.levels:
-            values = {column: lists.take(order) for column, lists in values.items()}
-            self._question = self._question.take(order)
-            unit_of_row = np.append(np.argsort(order), -1)[unit_of_row]
-        self._alike = alike
-        self._partner_values = values
-        self.partners = PartnerSide(unit_of_row, units)
-
     def _add_row(self, key: Hashable, row: int, values: dict[int, Ragged], among: Int64 | None) -> None:
         number = self._read + row
         if None in key:  # type: ignore[operator]
@@ -223,7 +203,7 @@ class PairOperator:
 
     def _askable(self, anchor: Anchor, units: Int64) -> Int64:
         """Units whose pair fits the model's context, or is cut to fit; the others follow the overflow policy."""
-        lengths = self._document_tokens(anchor) + own_tokens(self._frame) + self._question.lengths[units]
+        lengths = self.prompts.tokens(anchor, units)
         long = lengths > self._limit
         if not long.any() or can_cut(self.call, self._limit):
             return units
@@ -232,22 +212,19 @@ class PairOperator:
             return units[~long]
         raise overflow_error(self.call, anchor.row, int(lengths.max()), self._limit)
 
-    def _document_tokens(self, anchor: Anchor) -> int:
-        return own_tokens(self.call.prompt.document) + sum(len(lists.values) for lists in anchor.values.values())
-
     def _pick(self, room: Room, picked: Picked, anchor: Anchor) -> bool:
         """Choose pairs of one anchor for the batch; False where the batch or the memory is full."""
         first = room.empty and not picked.tokens
         left = room.left - picked.tokens
         trunk = 0
         if anchor.context < 0:
-            length = self._document_tokens(anchor) + own_tokens(self._frame)
+            length = self.prompts.trunk_tokens(anchor)
             size = np.array([length])
             stuck = room.forced and first and not self._memory.fitting(size)
             if stuck or length + self._longest > self._limit or not self._memory.can_hold(size)[0]:
                 return self._add_whole(room, anchor, left, first)
-            trunk = length - self._memory.resident(self._document(anchor), self._frame_tokens)
-        lengths = self._question.lengths[anchor.pending[: self._most(anchor, left)]]
+            trunk = length - self._memory.resident(self._document(anchor), self.prompts.frame)
+        lengths = self.prompts.question.lengths[anchor.pending[: self._most(anchor, left)]]
         count = int(np.searchsorted(np.cumsum(lengths), left - trunk, side="right"))
         count = count or int(first and len(lengths) > 0)
         if count:
@@ -272,8 +249,8 @@ class PairOperator:
         """Put pairs of an anchor into the batch; False where its document finds no memory."""
         if anchor.context < 0:
             document = self._document(anchor)
-            length = len(document.tokens) + own_tokens(self._frame)
-            admitted = self._memory.admit(document, length, self._report, self._frame_tokens)
+            length = len(document.tokens) + len(self.prompts.frame)
+            admitted = self._memory.admit(document, length, self._report, self.prompts.frame)
             if admitted is None:
                 return False
             anchor.context, resident = admitted
@@ -293,7 +270,7 @@ class PairOperator:
     def _add_picked(self, room: Room, picked: Picked) -> None:
         if picked.opened:
             trunks = Ragged.of(
-                np.concatenate([self._document(anchor).tokens, self._frame_tokens])[resident:]
+                np.concatenate([self._document(anchor).tokens, self.prompts.frame])[resident:]
                 for anchor, resident in picked.opened
             )
             contexts = np.array([anchor.context for anchor, _ in picked.opened], dtype=np.int32)
@@ -304,10 +281,13 @@ class PairOperator:
             units = np.concatenate(picked.units)
             context = np.repeat(np.array([anchor.context for anchor in picked.anchors], dtype=np.int32), counts)
             prefix = np.repeat(np.array([anchor.prefix for anchor in picked.anchors]), counts)
-            starts = share_starts_of_partners(self._alike, units, context, prefix, room.memory)
+            starts = share_starts_of_partners(self.prompts.alike, units, context, prefix, room.memory)
             for start in starts.blocks:
                 room.add(start, None)
-            tokens, none = without_heads(self._question.take(units), starts.skip), np.zeros(len(units), dtype=np.int64)
+            tokens, none = (
+                without_heads(self.prompts.question.take(units), starts.skip),
+                np.zeros(len(units), dtype=np.int64),
+            )
             block = suffix_block(self.call, starts.context, starts.prefix, tokens, none)
             lent = Lent(starts.forks, len(units))
             self._lent[lent] = None
@@ -315,26 +295,13 @@ class PairOperator:
 
     def _add_whole(self, room: Room, anchor: Anchor, left: int, first: bool) -> bool:
         """Whole prompts, cut to the model's context; for an anchor that cannot stay in memory."""
-        lengths = self._whole_tokens(anchor, anchor.pending)
+        lengths = self.prompts.whole_tokens(anchor, anchor.pending)
         count = int(np.searchsorted(np.cumsum(lengths), left, side="right")) or int(first)
         units = anchor.pending[:count]
         if count:
             self._start(anchor, count)
-            room.add(self._whole_block(anchor, units), AskedPairs([anchor], [count], units))
+            room.add(self.prompts.whole_block(anchor, units), AskedPairs([anchor], [count], units))
         return not len(anchor.pending)
-
-    def _whole_block(self, anchor: Anchor, units: Int64) -> AskBlock:
-        prompt, count = self.call.prompt, len(units)
-        same = {column: lists.take(np.zeros(count, dtype=np.int64)) for column, lists in anchor.values.items()}
-        values = same | {column: lists.take(units) for column, lists in self._partner_values.items()}
-        cut = cut_values(values, self._limit - self.call.positions)
-        none = np.zeros(count, dtype=np.int64)
-        tokens = ask_tokens(self.call, (*prompt.document, *prompt.instruction, *prompt.question), cut, none)
-        return suffix_block(self.call, np.full(count, -1, dtype=np.int32), none, tokens, none)
-
-    def _whole_tokens(self, anchor: Anchor, units: Int64) -> Int64:
-        whole = self._document_tokens(anchor) + own_tokens(self._frame) + self._question.lengths[units]
-        return np.minimum(whole, self._limit)
 
     def _output(self, anchors: np.ndarray, partners: list[Int64]) -> pa.RecordBatch:
         counts = np.array([len(rows) for rows in partners])
@@ -352,7 +319,7 @@ class PairOperator:
         for anchor in anchors:
             if anchor.context >= 0 and (self.plan.retain or self._starts[anchor.start] > 0):
                 owner = self._report if self.plan.retain else self
-                self._memory.keep(anchor.context, self._document(anchor), owner, trail=self._frame_tokens)
+                self._memory.keep(anchor.context, self._document(anchor), owner, trail=self.prompts.frame)
                 anchor.context = -1
         self._close(anchors)
 
