@@ -149,12 +149,13 @@ def best_plan(joins: Joins, as_written: bool = False, known: Known | None = None
     found: dict[State, list[JoinPlan]] = {State(resident=joins.resident): [JoinPlan()]}
     for _ in joins.questions:
         following: dict[State, list[JoinPlan]] = {}
+        room: dict[State, float] = {}
         for state, plans in found.items():
             for step in steps_from(joins, state):
                 if as_written and step.question != len(state.asked):
                     continue
                 after = state_after(joins, state, step)
-                kept = resident_tokens(joins, after)
+                kept = room[after] if after in room else room.setdefault(after, resident_tokens(joins, after))
                 if kept <= joins.kv_budget:
                     text = joins.questions[step.question].texts[step.anchor]
                     key = (state.asked, step.question, step.anchor, text in state.resident)
@@ -170,11 +171,11 @@ def steps_from(joins: Joins, state: State) -> Iterator[Step]:
     for number, question in enumerate(joins.questions):
         if number in state.asked or not _reachable(question, state):
             continue
-        later = [q for n, q in enumerate(joins.questions) if n != number and n not in state.asked]
         for anchor, text in enumerate(question.texts):
             if question.anchor in (None, anchor):
                 yield Step(number, anchor, False)
-                if any(text in other.texts for other in later):
+                others = (q for n, q in enumerate(joins.questions) if n != number and n not in state.asked)
+                if any(text in other.texts for other in others):
                     yield Step(number, anchor, True)
 
 
@@ -275,12 +276,7 @@ def _reachable(question: Question, state: State) -> bool:
 def _add(kept: list[JoinPlan], plans: Sequence[JoinPlan], step: Step, seconds: float, tokens: float) -> None:
     """Add each plan with one step more, and drop those that another beats in seconds and KV tokens."""
     for plan in plans:
-        new = replace(
-            plan,
-            steps=(*plan.steps, step),
-            seconds=plan.seconds + seconds,
-            kv_tokens=max(plan.kv_tokens, tokens),
-        )
+        new = JoinPlan((*plan.steps, step), plan.seconds + seconds, max(plan.kv_tokens, tokens))
         if not any(old.seconds <= new.seconds and old.kv_tokens <= new.kv_tokens for old in kept):
             kept[:] = [old for old in kept if old.seconds < new.seconds or old.kv_tokens < new.kv_tokens]
             kept.append(new)
