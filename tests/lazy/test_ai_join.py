@@ -19,6 +19,7 @@ from quail_frames.plan.template import Slot, Template
 from quail_frames.runtime.engine import Engine
 from quail_frames.runtime.expected import expected_answer
 from quail_frames.runtime.report import RunReport
+from quail_frames.runtime.tokens.ragged import common_start
 from tests.support.reference_engine import ReferenceEngine
 
 HOWS = ["inner", "left", "semi", "anti"]
@@ -239,7 +240,8 @@ def test_survivors_of_a_filter_enter_the_join_resident() -> None:
         tokens = engine.tokenizer.encode(reviews["review"].to_list()).lengths
         filters = tokens.sum() + 12 * engine.compile(kind).prompt.own_tokens
         pairs = sum(engine.tokenizer.encode([aspect, "\nANSWER:"]).lengths.sum() for aspect in ASPECTS["aspect"])
-        frame = len(engine.compile(match).prompt.instruction[0])
+        behind, instruction = (engine.compile(each).prompt.instruction[0] for each in (kind, match))
+        frame = len(instruction) - common_start(behind, instruction)  # the filter left what both begin with
     assert passing and report.fresh_tokens == filters + len(passing) * (frame + pairs)
     assert report.regret_tokens == 0
 
