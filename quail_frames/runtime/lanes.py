@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
@@ -48,7 +48,11 @@ class Lanes:
     def call(self, work: Callable[[], T]) -> T:
         """What `work` returns, run in a lane, from where it may `run` tasks."""
         with _BLAS_ALONE:
-            return self._pool.submit(work).result()
+            running = self._pool.submit(work)
+            try:
+                return running.result()
+            finally:
+                wait([running])  # also where the waiting itself is interrupted: its states and pages are in use
 
     def run(self, tasks: Sequence[Callable[[], None]]) -> None:
         """Run tasks that do not depend on each other; for work that itself runs in a lane."""
@@ -58,9 +62,10 @@ class Lanes:
             _work(left)
         finally:
             left.clear()
-            for helper in helpers:
-                if not helper.cancel():
-                    helper.result()
+            running = [helper for helper in helpers if not helper.cancel()]
+            wait(running)
+        for helper in running:
+            helper.result()
 
     def spans(self, rows: int) -> list[slice]:
         """Rows cut into tasks, as many for each lane.

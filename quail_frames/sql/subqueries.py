@@ -78,14 +78,17 @@ def _in(side: Side, scope: Scope, test: exp.Expr, query: Any, how: How, tables: 
     table = tables.numbers.table(None, frame.columns)
     if frame.width != 1:
         fail(query, f"IN (SELECT ...) takes one column, this gives {frame.width}")
-    key = exp.EQ(this=scope.bind(test.this), expression=Bound(this=frame.columns[0], table=table.number))
+    value = scope.bind(test.this)
+    if not list(value.find_all(Bound)):
+        fail(test, "the value before IN (SELECT ...) reads no column of FROM: compare in a subquery of FROM instead")
+    key = exp.EQ(this=value, expression=Bound(this=frame.columns[0], table=table.number))
     key.parent = test
     return joined(side, Source(table, frame).side, how, [key], test, name="subquery"), frame
 
 
 def _not_in(side: Side, scope: Scope, value: exp.Expr, query: Any, tables: Tables) -> Side:
     """NULL is in no list and outside of none: beside a NULL nothing is TRUE, but of no rows all is."""
-    test = exp.In(this=value)
+    test = exp.In(this=value.copy())
     test.parent = value.parent
     kept, frame = _in(side, scope, test, query, "anti", tables)
     taken = set(kept.frame.columns)

@@ -106,14 +106,17 @@ def _of_values(node: exp.Values) -> LazyFrame:
     """The rows of VALUES, their columns called `column1`, `column2`, ..."""
     translate = Translator(pl.LazyFrame(), {})
     rows: list[pl.DataFrame] = []
+    kinds: list[pl.DataType] = []
     for row in node.expressions:
         cells = [translate(cell) for cell in row.expressions]
         if rows and len(cells) != rows[0].width:
             fail(row, f"a row of VALUES has {len(cells)} columns, the first has {rows[0].width}")
         rows.append(pl.select([cell.alias(f"column{number}") for number, cell in enumerate(cells, start=1)]))
-        for cell, kind, first in zip(row.expressions, rows[-1].dtypes, rows[0].dtypes, strict=True):
-            if pl.Null not in (kind, first) and family(kind) != family(first):
-                fail(cell, f"this is {kind}, and in the first row of VALUES {first}: CAST one of them")
+        kinds = kinds or rows[0].dtypes
+        for cell, kind, above in zip(row.expressions, rows[-1].dtypes, kinds, strict=True):
+            if pl.Null not in (kind, above) and family(kind) != family(above):
+                fail(cell, f"this is {kind}, and in a row of VALUES above {above}: CAST one of them")
+        kinds = [kind if above == pl.Null else above for kind, above in zip(rows[-1].dtypes, kinds, strict=True)]
     with errors_at(node):
         return lazy(pl.concat(rows, how="vertical_relaxed").with_columns(pl.col(pl.Int32).cast(pl.Int64)))
 

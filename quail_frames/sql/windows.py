@@ -99,7 +99,7 @@ def _places(over: Translator, ordered: Sequence[exp.Ordered]) -> pl.Expr:
 
 def _running(over: Translator, function: Any) -> pl.Expr:
     """The aggregate of the rows up to each; NULL where they have no value."""
-    if isinstance(function, exp.Count) and isinstance(function.this, exp.Star | exp.Literal):
+    if _counts_rows(function):
         return pl.int_range(pl.len()).cast(pl.Int64) + 1
     values = over(function.this)
     seen = values.is_not_null().cum_sum().cast(pl.Int64)
@@ -130,12 +130,22 @@ def problem_of(window: exp.Window) -> str | None:
     if order is not None and type(function) not in RANKS and type(function) not in RUNNING:
         running = ", ".join(kind.sql_names()[0] for kind in RUNNING)
         return f"only {running} run along the ORDER BY of a window: leave ORDER BY out of OVER"
+    if order is not None and type(function) in RUNNING and not _counts_rows(function) and not _reads(function):
+        return "an aggregate of a constant reads no column: write COUNT(*), times the constant"
     if spec is not None and (order is None or not _up_to_here(spec)):
         return (
             "a window's frame is UNBOUNDED PRECEDING AND CURRENT ROW here: leave the frame out, or ORDER BY for the "
             "whole partition"
         )
     return None
+
+
+def _counts_rows(function: Any) -> bool:
+    return isinstance(function, exp.Count) and isinstance(function.this, exp.Star | exp.Literal)
+
+
+def _reads(function: exp.Expr) -> bool:
+    return next(function.find_all(exp.Column, Bound), None) is not None
 
 
 def _up_to_here(spec: exp.WindowSpec) -> bool:

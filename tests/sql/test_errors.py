@@ -68,7 +68,11 @@ STATEMENTS: list[tuple[str, str]] = [
     ("SELECT id FROM reviews GROUP BY id HAVING COUNT(*) > (SELECT MAX(id) FROM aspects)", "in SELECT and WHERE only"),
     ("SELECT id FROM reviews WHERE (id, stars) = 1", "a list of values stands only in VALUES"),
     ("SELECT * FROM (VALUES (1, 2), (3)) AS t", "a row of VALUES has 1 columns, the first has 2"),
-    ("SELECT * FROM (VALUES (1), ('a')) AS t", "in the first row of VALUES Int32: CAST one of them"),
+    ("SELECT * FROM (VALUES (1), ('a')) AS t", "in a row of VALUES above Int32: CAST one of them"),
+    ("SELECT * FROM (VALUES (NULL), (1), ('a')) AS t", "in a row of VALUES above Int32: CAST one of them"),
+    ("SELECT id FROM reviews WHERE NULL NOT IN (SELECT id FROM reviews)", "reads no column of FROM"),
+    ("SELECT id FROM reviews WHERE 5 IN (SELECT id FROM reviews)", "reads no column of FROM"),
+    ("SELECT SUM(2) OVER (ORDER BY id) FROM reviews", "an aggregate of a constant reads no column"),
     ("SELECT * FROM (VALUES (id)) AS t", "line 1"),
     (
         "SELECT id FROM reviews r FULL JOIN aspects a USING (id) JOIN aspects b USING (id)",

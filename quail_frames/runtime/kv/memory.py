@@ -199,6 +199,7 @@ class Memory:
         if idle is None:
             return None
         del self._idle[document.key]
+        self._trailing.pop(document.key, None)
         one = np.array([idle.context], dtype=np.int32)
         found = len(document.tokens) + common_start(idle.trail, trail)
         if self.extend(one, np.array([max(length, found)])):
@@ -241,23 +242,24 @@ class Memory:
         return pool.free >= pages
 
     def _drop_trail(self, key: int) -> None:
-        idle = self._idle.get(key)
-        if idle is not None:
-            self.contexts.rewind(np.array([idle.context], dtype=np.int32), np.array([len(idle.tokens)]))
-            self._idle[key] = replace(idle, trail=NO_TOKENS)
+        idle = self._idle[key]
+        self.contexts.rewind(np.array([idle.context], dtype=np.int32), np.array([len(idle.tokens)]))
+        self._idle[key] = replace(idle, trail=NO_TOKENS)
 
     def _close_idle(self, key: int) -> None:
+        self._trailing.pop(key, None)
         self.contexts.close(np.array([self._idle.pop(key).context], dtype=np.int32))
 
 
 def _from_written(copies: Int64) -> Int64:
-    """The copies with what is copied twice taken from where it is written: all are done at once."""
-    order = np.argsort(copies[:, 1], kind="stable")
-    targets = copies[order, 1]
-    while len(copies):
-        place = np.minimum(np.searchsorted(targets, copies[:, 0]), len(targets) - 1)
-        again = np.flatnonzero(targets[place] == copies[:, 0])
-        if not len(again):
-            break
-        copies[again, 0] = copies[order[place[again]], 0]
+    """The copies, all done at once, with what an earlier one writes taken from where that one reads.
+
+    >>> _from_written(np.array([[10, 20], [20, 30], [40, 10]])).tolist()
+    [[10, 20], [10, 30], [40, 10]]
+    """
+    if not np.isin(copies[:, 0], copies[:, 1]).any():
+        return copies
+    origin: dict[int, int] = {}
+    for place, (source, target) in enumerate(copies.tolist()):
+        copies[place, 0] = origin[target] = origin.get(source, source)
     return copies
