@@ -9,6 +9,8 @@ from training.units.builder import RELATIONS, Builder, Maker, Random, Unit, noun
 from training.wordings import Wordings
 
 NLI_NUMBER = {"entailment": 0, "contradiction": 1, "neutral": 2}
+TRIES = 100
+"""Texts that are drawn until one has both a statement that follows and one that contradicts it."""
 TWO_COLUMNS = 0.3
 """Share of the pairs that are asked as two columns of one row, from unit `RELATIONS` on."""
 
@@ -58,9 +60,13 @@ def nli_statements(builder: Builder, rng: Random) -> Unit:
 
 def nli_contrast(builder: Builder, rng: Random) -> Unit:
     """A statement that follows from a text and one that contradicts it, both asked in the same straight wordings."""
-    rows = {row.label: row for row in nli_rows(builder, rng)}
-    while "entailment" not in rows or "contradiction" not in rows:
+    rows: dict[str, Row] = {}
+    for _ in range(TRIES):
         rows = {row.label: row for row in nli_rows(builder, rng)}
+        if "entailment" in rows and "contradiction" in rows:
+            break
+    else:
+        return nli_statements(builder, rng)  # the sets hold no such text, or hardly any
     doc, unit = noun(rng, "the passage"), []
     stated = rng.random() < 0.75
     for _ in range(2):
