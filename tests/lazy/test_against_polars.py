@@ -110,8 +110,8 @@ METHODS: dict[str, Steps] = {
     "left join by a decimal": lambda f: f.join(other(f), on="price", **ORDERED),
     "full join": lambda f: f.join(other(f), on="n", how="full", coalesce=True, maintain_order="left_right"),
     "right join": lambda f: f.join(other(f), on="n", how="right", maintain_order="right_left"),
-    "semi join": lambda f: f.join(other(f), on="n", how="semi"),
-    "anti join": lambda f: f.join(other(f), on="n", how="anti"),
+    "semi join": lambda f: f.join(other(f), on="n", how="semi", maintain_order="left"),
+    "anti join": lambda f: f.join(other(f), on="n", how="anti", maintain_order="left"),
     "join on nulls": lambda f: f.join(other(f), on="n", nulls_equal=True, maintain_order="left_right"),
     "cross join": lambda f: f.join(other(f), how="cross", suffix="_o", maintain_order="left_right"),
     "join by expressions": lambda f: f.join(

@@ -195,6 +195,7 @@ def test_scores_and_labels_are_found_together() -> None:
     assert [found.call.kind for found in substitute_calls(expr)[1]] == ["AiScore", "AiClassify", "AiIf"]
 
 
+@pytest.mark.usefixtures("reference")
 def test_a_text_that_holds_the_mark_of_calls_is_a_text() -> None:
     said = 'quail-frames call {"kind": "AiIf"}'
     frame = pl.DataFrame({"a": [said, "b"]})
@@ -206,6 +207,7 @@ def test_a_text_that_holds_the_mark_of_calls_is_a_text() -> None:
     assert qf.lazy(frame).select(asked).collect().height == 2
 
 
+@pytest.mark.usefixtures("reference")
 def test_a_call_that_gives_one_value_is_broadcast_where_polars_does_so() -> None:
     frame = pl.DataFrame({"a": ["x", "x"]})
     call = qf.ai_if("Is {a} good?").mode().alias("most")

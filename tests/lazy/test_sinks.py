@@ -23,6 +23,7 @@ from pathlib import Path
 import polars as pl
 import quail_frames as qf
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits that it is ignored
 qf.configure("oracle")
 target = Path(sys.argv[1])
 partial = target.with_name(target.name + ".partial")

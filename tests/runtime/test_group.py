@@ -177,6 +177,15 @@ def test_an_error_of_the_input_comes_through_and_leaves_the_group_whole(group: E
     assert len(rows(group.run(chain(), batches()))) == len(TEXTS)
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C raises, also where the tests run as a job in the background, which inherits that it is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_leaves_the_group_whole(group: EngineGroup, single: Engine) -> None:
     def interrupted() -> Iterator[pa.RecordBatch]:
         for number, batch in enumerate(batches(TEXTS * 5)):
