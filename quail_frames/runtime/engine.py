@@ -61,8 +61,9 @@ class Engine:
         `"auto"` is `"tree"`.
     products
         Who multiplies matrices on a CPU: `"torch"`, `"numpy"` (float32 only), `"onednn"`;
-        `"auto"` measures them for a quarter of a second, once in a process, and takes the
-        fastest. Which one it is changes the last digits of a score: name one to pin them.
+        `"auto"` measures them for a quarter of a second, once in a process, and takes torch
+        unless another is 10% faster. Which one it is changes the last digits of a score: name
+        one to pin them.
     kernels
         Holds operations of a GPU to one of their implementations, before `QUAIL_FRAMES_KERNELS`:
         `"torch"`, `"triton,block_scaled_matmul=torch"`, or a mapping of operations to names;

@@ -125,7 +125,7 @@ def open_torch_model(
 
 
 def chosen(products: Products, dtype: torch.dtype, lanes: Lanes) -> Library:
-    """The library that multiplies: the one named, or for `auto` the fastest, measured in a lane.
+    """The library that multiplies: the one named, or for `auto` the one that a measurement in a lane finds fastest.
 
     Raises
     ------

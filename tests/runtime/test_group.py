@@ -21,8 +21,10 @@ from quail_frames.plan.calls import AiClassify, AiIf
 from quail_frames.plan.conditions import Answer
 from quail_frames.plan.physical import AnswerOutput, Chain, PairJoin, PlannedCall
 from quail_frames.plan.template import Slot, Template
+from quail_frames.runtime import torch_model
 from quail_frames.runtime.engine import Engine
 from quail_frames.runtime.group import EngineGroup, pieces
+from quail_frames.runtime.group import group as group_module
 from quail_frames.runtime.group.worker import portable
 from quail_frames.runtime.operators.candidates import AnchorBatch, Candidates
 from quail_frames.runtime.report import RunReport
@@ -199,6 +201,27 @@ def test_an_interrupt_leaves_the_group_whole(group: EngineGroup, single: Engine)
         rows(group.run(chain(), interrupted()))
     assert not group._queues
     assert rows(group.run(chain(), batches())) == rows(single.run(chain(), batches()))
+
+
+@pytest.mark.parametrize("options, told", [
+    ({}, "numpy"), ({"products": "torch"}, "torch"), ({"backend": "openai"}, None),
+], ids=["auto", "torch", "openai"])  # fmt: skip
+def test_engines_are_told_one_library_to_multiply_with(
+    options: dict[str, Any], told: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Had each measured for itself, the last digits of a score could depend on the engine that a row went to."""
+
+    class Opened(Exception):
+        """Before any process starts: what the engines would be opened with."""
+
+    def processes(model: str, names: list[str], options: dict[str, Any]) -> None:
+        raise Opened(options.get("products"))
+
+    monkeypatch.setattr(torch_model, "speeds", lambda dtype: {"torch": 60.0, "numpy": 67.0})
+    monkeypatch.setattr(group_module, "Processes", processes)
+    with pytest.raises(Opened) as opened:
+        EngineGroup("some-model", devices=["cpu", "cpu"], dtype="float32", **options)
+    assert opened.value.args == (told,)
 
 
 def test_an_error_of_no_kind_of_ours_comes_through_with_its_name() -> None:

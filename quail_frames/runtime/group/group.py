@@ -25,6 +25,7 @@ from quail_frames.plan.physical import Chain, PairJoin, PlannedCall
 from quail_frames.runtime.backends.scheduler import warn_of_failures
 from quail_frames.runtime.group.pieces import Merger, Rows, Source
 from quail_frames.runtime.group.processes import Hear, Processes
+from quail_frames.runtime.group.settling import settled
 from quail_frames.runtime.operators.candidates import AnchorBatch
 from quail_frames.runtime.options import DEFAULT_MODEL, check_devices
 from quail_frames.runtime.report import Failure, OrderChange, RunReport
@@ -72,7 +73,7 @@ class EngineGroup:
         self._owners: dict[int, dict[tuple[str | None, ...], int]] = {}
         self._lost: ModelError | None = None
         self._process = os.getpid()
-        self._processes = Processes(model, names, options)
+        self._processes = Processes(model, names, settled(model, names, options))
         self._end = weakref.finalize(self, self._processes.close)
         self._processes.listen(_weak(weakref.WeakMethod(self._hear)))  # else the threads would keep the group alive
         self.identity = self._processes.identity

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quail_frames.runtime.lanes import Lanes, spans
-from quail_frames.runtime.models.products import PRODUCTS, libraries, packed, speeds
+from quail_frames.runtime.models.products import CLEARLY, PRODUCTS, fastest, libraries, packed, speeds
 from quail_frames.runtime.options import Library
 
 LIBRARIES = list(libraries(torch.float32))
@@ -40,6 +40,13 @@ def test_speeds_are_measured_once_for_every_library() -> None:
     found = speeds(torch.float32)
     assert list(found) == LIBRARIES and all(speed > 0 for speed in found.values())
     assert speeds(torch.float32) is found
+
+
+@given(noise=st.lists(st.floats(0.96, 1.04), min_size=3, max_size=3), faster=st.sampled_from([1.0, 1.2]))
+def test_noise_of_a_measurement_does_not_change_the_choice(noise: list[float], faster: float) -> None:
+    true: dict[Library, float] = {"torch": 58.0, "onednn": 58.0, "numpy": 58.0 * faster}
+    found = {library: speed * each for (library, speed), each in zip(true.items(), noise, strict=True)}
+    assert fastest(found) == ("torch" if faster < CLEARLY else "numpy")
 
 
 @given(rows=st.integers(0, 5000), threads=st.integers(1, 9))
