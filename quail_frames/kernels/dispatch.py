@@ -11,7 +11,7 @@ import functools
 import importlib
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -224,8 +224,10 @@ def _why_not(candidate: Candidate, device: torch.device, pinned: bool) -> str | 
 
 def failed_check(check: str, device: torch.device) -> str | None:
     """What a candidate's check finds wrong on the device; None if nothing."""
+    current = torch.cuda.device(device) if device.type == "cuda" else nullcontext()  # where libraries launch
     try:
-        wrong: str | None = load(check)(device)
+        with current:
+            wrong: str | None = load(check)(device)
     except Exception as error:  # whatever another library raises says that it cannot be used; the reason is kept
         return f"its check failed: {type(error).__name__}: {error}"
     return wrong

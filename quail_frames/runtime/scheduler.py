@@ -120,6 +120,7 @@ class Scheduler:
         """Pull input from `source`, yield the operator's output in order; closes the operator at the end."""
         started = time.perf_counter()
         running: Running | None = None
+        following: Running | None = None
         more = True
         try:
             while True:
@@ -130,14 +131,15 @@ class Scheduler:
                     break
                 if running is not None:
                     self._finish(operator, running, report)
-                running = following
+                running, following = following, None
                 report.seconds += time.perf_counter() - started
                 yield from operator.take_output(last=False)
                 started = time.perf_counter()
             yield from operator.take_output(last=True)
         finally:
-            if running is not None:
-                running.answers.exception()
+            for batch in (running, following):
+                if batch is not None:  # the operator's pages are in use until it has run
+                    batch.answers.exception()
             with self._lock:
                 operator.close()
             report.seconds += time.perf_counter() - started
@@ -178,9 +180,7 @@ class Scheduler:
         try:
             return self._worker.submit(_timed, model, batch, run)
         except RuntimeError as error:  # what the standard library raises once the worker is shut down
-            raise QuailFramesError(
-                "the engine was closed while this query ran: end or close the query first, then the engine"
-            ) from error
+            raise closed_under_way() from error
 
     def _finish(self, operator: Operator[T], running: Running, report: RunReport) -> None:
         """Wait for a batch and hand its answers to the operator."""
@@ -194,6 +194,11 @@ class Scheduler:
             for tag, logits in zip(reading, answers, strict=True):
                 operator.accept(tag, logits)
             operator.settle()
+
+
+def closed_under_way() -> QuailFramesError:
+    """What a query raises whose engine is gone."""
+    return QuailFramesError("the engine was closed while this query ran: end or close the query first, then the engine")
 
 
 def _timed(model: Model, batch: Batch, run: Callable[[], list[Float32]]) -> Ran:

@@ -119,6 +119,36 @@ def test_an_error_of_vllm_ends_the_run() -> None:
             query.with_columns(ok=qf.ai_if("Is {text} one?")).collect(engine=engine)
 
 
+@pytest.mark.parametrize("method", ["add_request", "abort_request"])
+def test_an_engine_that_is_dead_ends_the_run_and_every_later_one(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dead(*_: Any) -> None:
+        raise RuntimeError("the engine is dead")
+
+    place = OracleInVllmsPlace(batch=1, seconds=0.01)
+    query = qf.lazy(pl.DataFrame({"text": [f"text {n}" for n in range(50)]})).with_columns(
+        ok=qf.ai_if("Is {text} one?")
+    )
+    with behind(place) as engine:
+        batches = query.collect_batches(engine=engine)
+        next(batches)
+        monkeypatch.setattr(place, method, dead)
+        batches.close()
+        if method == "abort_request":
+            monkeypatch.undo()
+            assert query.collect(engine=engine).height == 50, "the thread that owns vLLM still serves"
+        else:
+            for _ in range(2):
+                with pytest.raises(qf.ModelError, match="the engine is dead"):
+                    query.collect(engine=engine)
+
+
+def test_a_query_whose_engine_was_closed_says_so_instead_of_waiting_for_ever() -> None:
+    model = RequestModel(VllmAsker(lambda: Pump(OracleInVllmsPlace(), list), 100, staged=False))
+    model.close()
+    with pytest.raises(qf.QuailFramesError, match="the engine was closed while this query ran"):
+        model.ask([], lambda number, reply: None)
+
+
 def test_an_absent_vllm_and_a_schedule_that_is_none_are_refused_with_advice(tmp_path: Any) -> None:
     from quail_frames.runtime.backends.options import NativeOptions
 

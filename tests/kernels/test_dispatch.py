@@ -11,8 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from quail_frames.kernels import choices, dispatch, override, pinned, quantize, using
+from quail_frames.kernels import PagedContexts, QueryGroups, choices, dispatch, override, pinned, quantize, using
 from quail_frames.kernels.dispatch import OPERATIONS, failed_check, implementation, load, parse_pins
+from quail_frames.kernels.vendor import attention as vendor
 from quail_frames.kernels.vendor.block_scaled_matmul import cublas_scales
 
 CPU = torch.device("cpu")
@@ -83,6 +84,22 @@ def test_every_candidate_takes_the_arguments_of_the_reference() -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the libraries may work here")
 def test_a_library_that_fails_its_check_is_passed_over_with_the_reason(check: str, reason: str) -> None:
     assert re.match(reason, failed_check(check, CPU) or "")
+
+
+@pytest.mark.parametrize(("dtype", "width"), [(torch.float32, 64), (torch.bfloat16, 512), (torch.bfloat16, 20)])
+def test_what_flash_attention_does_not_take_goes_to_triton(
+    dtype: torch.dtype, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton")
+    from quail_frames.kernels.device import attention as by_triton
+
+    for operation in ("prefix_attention", "suffix_attention"):
+        monkeypatch.setattr(by_triton, operation, lambda *arguments: "triton")
+    q, groups = torch.zeros(3, 2, width, dtype=dtype), QueryGroups.of([3], CPU)
+    contexts = PagedContexts(*(torch.zeros(1, dtype=torch.int32) for _ in range(3)))
+    assert vendor.flash_3_prefix_attention(q, q, q, contexts, groups, 1.0) == "triton"
+    for suffix in (vendor.flash_3_suffix_attention, vendor.flash_2_suffix_attention):
+        assert suffix(q, q, q, groups, 1.0) == "triton"
 
 
 def test_every_vendor_candidate_has_a_check() -> None:

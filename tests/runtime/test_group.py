@@ -224,6 +224,14 @@ def test_engines_are_told_one_library_to_multiply_with(
     assert opened.value.args == (told,)
 
 
+def test_a_piece_does_not_take_its_whole_batch_to_the_other_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 2_000)
+    whole = pa.record_batch([pa.array(["x" * 1_000] * 500)], names=["t"])
+    for batch in (whole, AnchorBatch(whole)):
+        merger = pieces.Merger(pieces.Source(iter([batch]), group_module._nobody), "row", None)
+        assert len(pickle.dumps(merger.give(0))) < 5_000
+
+
 def test_an_error_of_no_kind_of_ours_comes_through_with_its_name() -> None:
     assert str(portable(KeyError("weights"))) == "KeyError: 'weights'"
     overflow = ContextOverflowError("too long", row=3)

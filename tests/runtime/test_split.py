@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -18,6 +20,8 @@ from quail_frames.runtime.oracle import OracleModel
 from quail_frames.runtime.report import RunReport
 
 TEXTS = st.lists(st.sampled_from(["a", "b", "long opening of a text, " * 4]), max_size=4).map("".join)
+QUESTION = PlannedCall(AiIf(Template(("q ", Slot(0))), ("t",)), (0,), "document_first", "true_false")
+ONE_QUESTION = Chain(("t",), (), (QUESTION,), (0,), None, (AnswerOutput("0", 0),))
 MATCH = AiIf(Template(("Does ", Slot(0), " mention ", Slot(1), "?")), ("t", "p"))
 
 
@@ -37,6 +41,10 @@ class SmallDevice(OracleModel):
 
 def rows(batches: object) -> list[dict[str, object]]:
     return [row for batch in batches for row in batch.to_pylist()]  # type: ignore[attr-defined]
+
+
+def texts_of(count: int) -> list[str]:
+    return [f"{'word ' * 20}{n}" for n in range(count)]
 
 
 def run(texts: list[str], terms: list[str], budget: int, model: OracleModel | None) -> tuple[list[object], RunReport]:
@@ -68,18 +76,44 @@ def test_halves_give_the_answers_of_the_whole(texts: list[str], terms: list[str]
 
 
 def test_halving_is_counted_and_lowers_the_budget_for_good() -> None:
-    texts = [f"{'word ' * 20}{n}" for n in range(20)]
+    texts = texts_of(20)
     with Engine("oracle", kv_budget=1 << 20, token_budget=4000) as engine:
         model = SmallDevice(1100)
         model.reserve(engine.memory.pages)
         engine._scheduler._model = model
-        call = PlannedCall(AiIf(Template(("q ", Slot(0))), ("t",)), (0,), "document_first", "true_false")
-        plan = Chain(("t",), (), (call,), (0,), None, (AnswerOutput("0", 0),))
         reports = [RunReport(), RunReport()]
         for report in reports:
-            list(engine.run(plan, [pa.record_batch([pa.array(texts)], names=["t"])], report))
+            list(engine.run(ONE_QUESTION, [pa.record_batch([pa.array(texts)], names=["t"])], report))
     assert reports[0].halved >= 1
     assert reports[1].halved == 0
+
+
+class FailsFirst(OracleModel):
+    """Fails its first batch while the second one waits its turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.under_way = self.begun = 0
+
+    def run(self, batch: Batch) -> list[Float32]:
+        self.under_way, self.begun = self.under_way + 1, self.begun + 1
+        time.sleep(0.1)
+        self.under_way -= 1
+        if self.begun == 1:
+            raise ZeroDivisionError("the first batch")
+        return super().run(batch)
+
+
+def test_a_run_that_fails_waits_for_the_batch_behind_the_one_that_failed() -> None:
+    """Else its pages would be given to others while it still writes there."""
+    model = FailsFirst()
+    with Engine("oracle", kv_budget=1 << 20, token_budget=300) as engine:
+        model.reserve(engine.memory.pages)
+        engine._scheduler._model = model
+        with pytest.raises(ZeroDivisionError, match="the first batch"):
+            list(engine.run(ONE_QUESTION, [pa.record_batch([pa.array(texts_of(20))], names=["t"])]))
+        assert (model.begun, model.under_way) == (2, 0)
+        assert engine.memory.contexts.pool.free == engine.memory.pages
 
 
 @pytest.mark.parametrize("most", [0])

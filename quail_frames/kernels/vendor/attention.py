@@ -1,7 +1,7 @@
 """Prefix and suffix attention by FlashAttention (Dao 2023, arXiv 2307.08691; Shah et al. 2024, arXiv 2407.08608).
 
 FlashAttention 3 (Hopper) reads pages of any size; FlashAttention 2 only pages of 256 tokens and more, so it does
-suffixes alone. Trees and windows go to Triton.
+suffixes alone. Trees, windows, other types than 16-bit floats and very wide heads go to Triton.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from quail_frames.kernels.attention import prefix_attention_reference, suffix_at
 from quail_frames.kernels.attention_inputs import PagedContexts, QueryGroups, SuffixMask, Window
 
 TOLERANCE = 2**-6
+WIDEST_HEAD = 256
 
 
 def flash_3_prefix_attention(
@@ -25,7 +26,7 @@ def flash_3_prefix_attention(
     window: Window | None = None,
 ) -> tuple[Tensor, Tensor]:
     """See `quail_frames.kernels.attention.prefix_attention`."""
-    if window is not None or groups.rows is not None:
+    if window is not None or groups.rows is not None or not _taken(q):
         from quail_frames.kernels.device.attention import prefix_attention
 
         return prefix_attention(q, k_arena, v_arena, contexts, groups, scale, window)
@@ -58,7 +59,7 @@ def flash_3_suffix_attention(
     window: Window | None = None,
 ) -> tuple[Tensor, Tensor]:
     """See `quail_frames.kernels.attention.suffix_attention`."""
-    if mask is not None or window is not None:
+    if mask is not None or window is not None or not _taken(q):
         return _triton_suffix(q, k, v, groups, scale, mask, window)
     from flash_attn_interface import flash_attn_varlen_func
 
@@ -84,7 +85,7 @@ def flash_2_suffix_attention(
     window: Window | None = None,
 ) -> tuple[Tensor, Tensor]:
     """See `quail_frames.kernels.attention.suffix_attention`."""
-    if mask is not None or window is not None:
+    if mask is not None or window is not None or not _taken(q):
         return _triton_suffix(q, k, v, groups, scale, mask, window)
     from flash_attn import flash_attn_varlen_func
 
@@ -115,6 +116,10 @@ def check_flash_2_suffix(device: torch.device) -> str | None:
     """What is wrong with `flash_2_suffix_attention` on the device; None if nothing is."""
     arguments = (*_batch(device), 0.1)
     return _difference(flash_2_suffix_attention(*arguments), suffix_attention_reference(*arguments))
+
+
+def _taken(q: Tensor) -> bool:
+    return q.dtype in (torch.bfloat16, torch.float16) and q.shape[-1] <= WIDEST_HEAD and q.shape[-1] % 8 == 0
 
 
 def _batch(device: torch.device) -> tuple[Tensor, Tensor, Tensor, QueryGroups]:

@@ -7,9 +7,10 @@ answered, whatever became of its neighbours. Operators are those of the native r
 from __future__ import annotations
 
 import math
+import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
@@ -19,13 +20,13 @@ import numpy as np
 import pyarrow as pa
 
 from quail_frames.errors import QuailFramesWarning
-from quail_frames.runtime.backends.asking import Asker, Reply, WholeAsk
+from quail_frames.runtime.backends.asking import Answered, Asker, Reply, WholeAsk
 from quail_frames.runtime.backends.prompts import PromptStore
 from quail_frames.runtime.batch import AskBlock, Batch, Float32
 from quail_frames.runtime.kv.memory import Memory
 from quail_frames.runtime.report import RunReport
 from quail_frames.runtime.room import Room
-from quail_frames.runtime.scheduler import AHEAD, Operator
+from quail_frames.runtime.scheduler import AHEAD, Operator, closed_under_way
 
 T = TypeVar("T", contravariant=True)
 
@@ -47,6 +48,7 @@ class RequestModel:
     def __init__(self, asker: Asker) -> None:
         self.asker = asker
         self.store = PromptStore()
+        self._asking, self._closed = threading.Lock(), False
 
     def reserve(self, pages: int) -> None:
         """Room for the tokens of contexts."""
@@ -60,8 +62,17 @@ class RequestModel:
         """Seconds."""
         return time.perf_counter()
 
+    def ask(self, asks: Sequence[WholeAsk], answered: Answered) -> Callable[[], None]:
+        """Begin to ask; what is returned gives it up."""
+        with self._asking:
+            if self._closed:  # nobody would answer
+                raise closed_under_way()
+            return self.asker.ask(asks, answered)
+
     def close(self) -> None:
         """Give the engine back."""
+        with self._asking:
+            self._closed = True
         self.asker.close()
 
 
@@ -103,6 +114,7 @@ class RequestScheduler:
     """Drives operators over one engine behind requests; `lock` guards memory and operators against other threads."""
 
     def __init__(self, model: RequestModel, memory: Memory, lock: AbstractContextManager[Any]) -> None:
+        self._model = model
         self._asker = model.asker
         self._store = model.store
         self._memory = memory
@@ -185,7 +197,7 @@ class RequestScheduler:
             flight.tokens_begun += block.token_count
             flight.least_tokens = min(flight.least_tokens, block.token_count / len(block))
             asks = [WholeAsk(own, readout) for own in prompts]
-            flight.cancels[sent] = self._asker.ask(asks, _into(flight, sent))
+            flight.cancels[sent] = self._model.ask(asks, _into(flight, sent))
 
     def _take(self, operator: Operator[T], flight: Flight, report: RunReport) -> None:
         """Wait for a reply, but not so long that rows already decided are kept back; hand over all that have come."""

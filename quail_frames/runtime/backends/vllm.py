@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from quail_frames.cost.shapes import ModelShape
-from quail_frames.errors import ModelError, QuailFramesError
+from quail_frames.errors import ModelError
 from quail_frames.runtime.backends.asking import Answered, Reply, WholeAsk
 from quail_frames.runtime.backends.options import NativeOptions
 from quail_frames.runtime.backends.scheduler import RequestModel
@@ -28,6 +28,7 @@ from quail_frames.runtime.batch import Float32, Int32
 from quail_frames.runtime.loading import OpenedModel
 from quail_frames.runtime.models.export import huggingface_folder
 from quail_frames.runtime.models.load import ModelSpec, decision_options
+from quail_frames.runtime.scheduler import closed_under_way
 from quail_frames.runtime.tokens.tokenizer import Tokenizer
 from quail_frames.runtime.torch_model import traits_of
 
@@ -111,8 +112,10 @@ def _serve(start: Callable[[], Pump], work: SimpleQueue[Work], started: Future[i
         started.set_exception(ModelError(f"vLLM does not start: {error}"))
         return
     started.set_result(int(pump.engine.model_config.max_model_len))
-    while pump.take(work):
+    working = True
+    while working:
         try:
+            working = pump.take(work)
             pump.step()
         except Exception as error:  # whoever asks hears of it
             pump.fail(ModelError(f"vLLM has stopped: {error}"))
@@ -161,7 +164,7 @@ class Pump:
             except Empty:
                 return True
             if item.close:
-                self.fail(QuailFramesError("the engine was closed while this query ran"))
+                self.fail(closed_under_way())
                 return False
             for asked in item.asks:
                 self.begin(asked)
@@ -182,7 +185,7 @@ class Pump:
         name = str(next(self.numbers))
         try:
             self.engine.add_request(name, {"prompt_token_ids": prompt.tolist()}, self.parameters(ids.tolist()))
-        except ValueError as error:
+        except Exception as error:  # a prompt that it refuses, or an engine that is dead
             part.asked.answered(part.asked.number, ModelError(f"vLLM does not take a prompt: {error}"))
         else:
             self.parts[name] = part

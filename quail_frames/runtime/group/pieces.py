@@ -182,9 +182,11 @@ def _text_bytes(rows: pa.RecordBatch) -> Int64:
 
 
 def _sliced(batch: Rows, start: int, stop: int) -> Rows:
+    """Rows of a batch, copied: a slice on its way to another process would take the whole batch along."""
+    wanted = pa.array(np.arange(start, stop))
     if not isinstance(batch, AnchorBatch):
-        return batch.slice(start, stop - start)
-    rows, own = batch.rows.slice(start, stop - start), batch.candidates
+        return batch.take(wanted)
+    rows, own = batch.rows.take(wanted), batch.candidates
     if own is None:
         return AnchorBatch(rows)
     low, high = own.offsets[start], own.offsets[stop]

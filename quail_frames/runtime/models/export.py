@@ -131,7 +131,8 @@ def _copied_tokenizer(source: Path, folder: Path) -> dict[str, Any]:
         if (source / name).exists():
             shutil.copyfile(source / name, folder / name)
     config = read_json(source / "config.json")
-    config.pop("quantization_config", None)
+    for name in ("quantization_config", "dtype"):  # the second is what newer files call torch_dtype, and would win
+        config.pop(name, None)
     return config | {"torch_dtype": "float32"}
 
 
