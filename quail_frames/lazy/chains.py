@@ -50,6 +50,7 @@ def ready_chain(ask: Ask, resolve: Resolve) -> ReadyChain:
         limit=ask.limit,
         retain=ask.retain,
         retain_all=ask.retain_all,
+        remember=tuple(numbers[column] for column in ask.remember),
     )
     columns = [as_text(text.body).alias(name) for text, name in zip(texts.values(), chain.inputs, strict=True)]
     columns += [mask.body.cast(pl.Boolean).alias(name) for mask, name in zip(masks.values(), chain.masks, strict=True)]

@@ -72,6 +72,7 @@ def physical_join(node: AskPairs, engine: Runner) -> PairJoin:
         call=engine.resolve(node.call, numbers, anchors),
         stop="first_true" if early else "never",
         retain=node.retain,
+        remember=node.remember,
     )
 
 

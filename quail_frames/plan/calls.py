@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -67,6 +67,11 @@ class AiCall:
         """Stable across processes: 32 hexadecimal digits of BLAKE2b over the canonical JSON of `spec()`."""
         text = json.dumps(self.spec(), sort_keys=True, ensure_ascii=True)
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    @cached_property
+    def wording(self) -> str:
+        """The identity without the columns' names: calls of one wording ask the same of the same texts."""
+        return replace(self, columns=("",) * len(self.columns)).identity
 
     def output_name(self) -> str:
         """Name of the answer column unless aliased."""

@@ -75,6 +75,8 @@ class Chain:
     """Those of dropped rows as well: a later operator reads the same texts."""
     learn: bool = True
     """Whether the calls of `keep` may change places as their answers come; False keeps `order` throughout."""
+    remember: tuple[int, ...] = ()
+    """Calls that another operator of the query asks as well: of the same texts only once (until `Engine.end`)."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,8 @@ class PairJoin:
     stop: Literal["never", "first_true"] = "never"
     """`first_true`: an anchor is decided by its first TRUE (semi and anti joins)."""
     retain: bool = False
+    remember: bool = False
+    """Another join of the query asks the same: of the same two texts only once (until `Engine.end`)."""
 
 
 PhysicalOperator = Chain | PairJoin

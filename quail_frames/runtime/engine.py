@@ -22,6 +22,7 @@ from quail_frames.runtime.kv.pages import PAGE
 from quail_frames.runtime.loading import OpenedModel, open_model
 from quail_frames.runtime.operators.candidates import AnchorBatch
 from quail_frames.runtime.operators.chain import ChainOperator
+from quail_frames.runtime.operators.known import KnownAnswers
 from quail_frames.runtime.operators.pairs import PairOperator
 from quail_frames.runtime.options import DEFAULT_MODEL, AttentionPath, Dtype, Products, check_kernels, check_options
 from quail_frames.runtime.report import RunReport
@@ -124,6 +125,7 @@ class Engine:
         self._model = opened.model
         budget = opened.default_kv_bytes if kv_budget is None else kv_budget
         self.memory = self._reserved(budget // (opened.kv_bytes_per_token * PAGE), opened)
+        self._known = KnownAnswers()
         self._process = os.getpid()
         self._lock = threading.RLock()
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="quail-frames")
@@ -210,7 +212,7 @@ class Engine:
         self._check_open()
         report = RunReport() if report is None else report
         calls = [self.compile(planned) for planned in plan.calls]
-        operator = ChainOperator(plan, calls, self.tokenizer, self.memory, self.max_length, report)
+        operator = ChainOperator(plan, calls, self.tokenizer, self.memory, self.max_length, report, self._known)
         return self._scheduler.run(operator, iter(batches), report)
 
     def join(
@@ -229,15 +231,15 @@ class Engine:
         """
         self._check_open()
         report = RunReport() if report is None else report
-        operator = PairOperator(
-            plan, self.compile(plan.call), partners, self.tokenizer, self.memory, self.max_length, report
-        )
+        call = self.compile(plan.call)
+        operator = PairOperator(plan, call, partners, self.tokenizer, self.memory, self.max_length, report, self._known)
         return self._scheduler.run(operator, iter(anchors), report)
 
     def end(self, report: RunReport) -> None:
-        """The query that this report counts is over: free the documents that its plans retained."""
+        """The query that this report counts is over: free the documents that its plans retained, and its answers."""
         with self._lock:
             self.memory.end(report)
+            self._known.end(report)
 
     def _check_open(self) -> None:
         if self.closed:

@@ -76,10 +76,11 @@ def _physical(step: StepEstimate) -> Data | None:
     found: Data = {"operator": "Chain" if isinstance(node, Ask) else "PairJoin"}
     found["calls"] = [_call(call) for call in step.calls]
     if isinstance(node, Ask):
-        return found | {"limit": node.limit, "retain": node.retain}
+        return found | {"limit": node.limit, "retain": node.retain, "remember": bool(node.remember)}
     assert isinstance(node, AskPairs)
     early = node.anchor == "left" and node.how in ("semi", "anti")
-    return found | {"anchor": node.anchor, "stop": "first_true" if early else "never", "retain": node.retain}
+    found |= {"anchor": node.anchor, "stop": "first_true" if early else "never"}
+    return found | {"retain": node.retain, "remember": node.remember}
 
 
 def _call(call: CallEstimate) -> Data:

@@ -74,7 +74,8 @@ def _ask_words(ask: Ask) -> list[str]:
     by_column = {use.column: use for use in ask.calls}
     short = ", only as far as a row's fate is open" if ask.keep else ""
     lines = [f"ask the model about each row, in this order{short}:"]
-    for number, column in enumerate(ask.order or tuple(by_column)):
+    order = ask.order or tuple(by_column)
+    for number, column in enumerate(order):
         use = by_column[column]
         wanted = ", answer kept" if column in ask.answer_columns else ""
         shared = ", ".join(f"{{{use.call.columns[slot]}}}" for slot in dict(ask.anchors).get(column, ()))
@@ -89,6 +90,9 @@ def _ask_words(ask: Ask) -> list[str]:
     if ask.retain or ask.retain_all:
         which = "all" if ask.retain_all else "kept"
         lines.append(f"  the texts of {which} rows stay in memory for what is asked next")
+    if ask.remember:
+        letters = ", ".join(letter(order.index(column)) for column in ask.remember)
+        lines.append(f"  {letters} is asked elsewhere in this query too: of the same texts only once")
     return lines
 
 
@@ -113,6 +117,8 @@ def _pair_words(node: AskPairs) -> list[str]:
         early = ", until the first TRUE" if node.how in ("semi", "anti") and node.anchor == "left" else ""
         later = ", and after them for what is asked next" if node.retain else ""
         lines.append(f"  {stays}{early}{later}")
+    if node.remember:
+        lines.append("  this is asked elsewhere in this query too: of the same two texts only once")
     return lines
 
 

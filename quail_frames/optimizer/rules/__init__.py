@@ -20,6 +20,7 @@ from quail_frames.optimizer.rules.place_calls import place_calls
 from quail_frames.optimizer.rules.prune_columns import prune_columns
 from quail_frames.optimizer.rules.push_asks import push_asks
 from quail_frames.optimizer.rules.push_filters import push_filters
+from quail_frames.optimizer.rules.remember_answers import remember_answers
 from quail_frames.optimizer.rules.share_anchors import share_anchors
 from quail_frames.optimizer.rules.share_calls import share_calls
 from quail_frames.optimizer.rules.stop_early import stop_early
@@ -43,6 +44,7 @@ RULES: tuple[Rule, ...] = (
     order_calls,
     share_anchors,
     keep_resident,
+    remember_answers,
 )
 
 

@@ -156,6 +156,8 @@ class Ask:
         Documents of kept rows stay in KV memory, for an operator above asks about them again.
     retain_all
         Those of dropped rows as well: another branch asks about them.
+    remember
+        Answer columns of the calls that another operator asks as well: of the same texts only once.
     """
 
     input: Node
@@ -167,6 +169,7 @@ class Ask:
     anchors: tuple[tuple[str, tuple[int, ...]], ...] = ()
     retain: bool = False
     retain_all: bool = False
+    remember: tuple[str, ...] = ()
 
     @property
     def calls(self) -> tuple[CallUse, ...]:
@@ -208,6 +211,8 @@ class AskPairs:
         Columns that are passed on, by their names after the join; None: all.
     retain
         Anchors stay in KV memory, for an operator above or in another branch asks about them again.
+    remember
+        Another join asks the same: of the same two texts only once.
     """
 
     left: Node
@@ -223,6 +228,7 @@ class AskPairs:
     anchor: Side | None = None
     carry: tuple[str, ...] | None = None
     retain: bool = False
+    remember: bool = False
 
     def inputs_of(self, side: Side) -> tuple[str, ...]:
         """The side's columns that the call reads, in slot order."""

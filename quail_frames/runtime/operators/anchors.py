@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,6 +29,8 @@ class Anchor:
     prefix: int = 0
     document: Document | None = None
     start: bytes = b""
+    texts: Hashable = None
+    """What another join knows it by."""
 
     @property
     def done(self) -> bool:
@@ -41,6 +44,13 @@ class Anchor:
             self.pending = np.concatenate([self.pending, fresh])
             self.asked = units if not len(self.asked) else np.union1d(self.asked, fresh)
         return len(fresh)
+
+    def answer(self, truths: npt.NDArray[np.int8], first: bool) -> None:
+        """What is known of the pending partners: 1, 0, or -1 where it has to be asked; `first`: one TRUE will do."""
+        passed = self.pending[truths == 1]
+        if len(passed):
+            self.true.append(passed)
+        self.pending = NONE if first and len(passed) else self.pending[truths < 0]
 
 
 @dataclass(eq=False)

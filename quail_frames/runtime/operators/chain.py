@@ -21,6 +21,7 @@ from quail_frames.runtime.kv.memory import Memory
 from quail_frames.runtime.operators.answers import answer_array, truth_array, truth_of_mask
 from quail_frames.runtime.operators.failures import NOTHING_FAILED, Failed, without_asks
 from quail_frames.runtime.operators.inputs import InputColumn
+from quail_frames.runtime.operators.known import KnownAnswers
 from quail_frames.runtime.operators.lane import ANSWERED, NULLED, REFUSED, UNASKED, Lane, lanes_of
 from quail_frames.runtime.operators.learning import LearnedOrder
 from quail_frames.runtime.operators.overflow import can_cut, overflow_error
@@ -48,6 +49,7 @@ class ChainOperator:
         memory: Memory,
         limit: int,
         report: RunReport,
+        known: KnownAnswers | None = None,
     ) -> None:
         self.plan = plan
         self._memory = memory
@@ -65,6 +67,9 @@ class ChainOperator:
         self._holding = self._learned.learns
         self._calls = list(calls)
         self._kept = 0
+        if known is not None:
+            for number in plan.remember:
+                self.questions[number].share_answers(known.rows(plan.calls[number], report))
 
     @property
     def waiting_tokens(self) -> int:
@@ -123,6 +128,7 @@ class ChainOperator:
             self._calls[tag.question.number].planned.call, len(decided), tag.question.state.true(decided)
         )
         twins = tag.question.answer_twins(decided)
+        tag.question.leave(np.concatenate([decided, twins]))
         self._report.truncated += int(tag.question.too_long(decided).sum()) + len(twins)
 
     def settle(self) -> None:
@@ -235,6 +241,8 @@ class ChainOperator:
         question = self.questions[number]
         self.rows.awaited.data[positions] = number
         units = np.unique(self._truths.units(number, positions))
+        units = units[question.state.state.data[units] == UNASKED]
+        self._learned.observe(number, question.state.values.data[question.recall(units)])
         units = units[question.state.state.data[units] == UNASKED]
         long = question.too_long(units)
         cut = can_cut(question.call, self._limit)

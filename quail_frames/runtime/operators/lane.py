@@ -103,6 +103,8 @@ class Lane:
         self._tokenizer = tokenizer
         self._numbers: dict[Hashable, int] = {}
         self._units = 0
+        self.keys: list[Hashable] | None = None
+        """The texts of each unit, by which another operator knows them; only where one asks the same."""
         instructions = {call.prompt.instruction_key: call.prompt.instruction for call in calls.values()}
         self.instruction_numbers = {key: number for number, key in enumerate(instructions)}
         self._instructions = [assemble(pieces, {}, 1).values for pieces in instructions.values()]
@@ -190,6 +192,11 @@ class Lane:
         number = int(self.instruction.data[unit])
         return self._instructions[number] if number >= 0 else np.zeros(0, dtype=np.int32)
 
+    def keys_of(self, units: Int64) -> list[Hashable]:
+        """The texts by which another operator knows these units."""
+        assert self.keys is not None
+        return [self.keys[unit] for unit in units.tolist()]
+
     def values_of(self, units: Int64) -> dict[int, Ragged]:
         """Token lists of the units' inputs, by column."""
         return self.blocks.take(self._block.data[units], self._row.data[units])
@@ -200,11 +207,13 @@ class Lane:
             keys = list(zip(keys, *(column.keys() for column in columns[1:]), strict=True))
         if len(self._numbers) > REMEMBERED:
             self._numbers.clear()
-        numbers, first = self._numbers, self._units - len(self._numbers)
+        before, numbers, first = self._units, self._numbers, self._units - len(self._numbers)
         units = np.fromiter(
             (numbers.setdefault(key, first + len(numbers)) for key in keys), dtype=np.int64, count=len(keys)
         )
         self._units = first + len(numbers)
+        if self.keys is not None:
+            self.keys += dict.fromkeys(key for key, unit in zip(keys, units.tolist(), strict=True) if unit >= before)
         for store in self._stores:
             store.reach(self._units)
         nulls = np.logical_or.reduce([column.nulls() for column in columns])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,6 +60,12 @@ class PairPrompts:
             unit_of_row = np.append(np.argsort(order), -1)[unit_of_row]
         frame = assemble(call.prompt.instruction, {}, 1).values
         return PairPrompts(call, limit, PartnerSide(unit_of_row, units), question, values, alike, frame)
+
+    def keys_of_units(self, partners: pa.RecordBatch, names: tuple[str, ...]) -> list[Hashable]:
+        """The texts of each unit."""
+        columns = [InputColumn(name, partners.column(name)) for name in names]
+        keys = list(zip(*(column.keys() for column in columns), strict=True))
+        return [keys[row] for row in first_rows(self.partners.unit_of_row).tolist()]
 
     def document_tokens(self, anchor: Anchor) -> int:
         """Tokens of the anchor's document."""

@@ -11,6 +11,7 @@ from collections import Counter, deque
 from collections.abc import Hashable, Iterator
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from quail_frames.plan.conditions import Answer
@@ -29,6 +30,7 @@ from quail_frames.runtime.operators.asks import suffix_block
 from quail_frames.runtime.operators.candidates import AnchorBatch
 from quail_frames.runtime.operators.failures import NOTHING_FAILED, Failed
 from quail_frames.runtime.operators.inputs import InputColumn
+from quail_frames.runtime.operators.known import KnownAnswers, KnownPairs
 from quail_frames.runtime.operators.learning import Share
 from quail_frames.runtime.operators.overflow import can_cut, overflow_error
 from quail_frames.runtime.operators.pair_prompts import PairPrompts
@@ -37,6 +39,7 @@ from quail_frames.runtime.room import Room
 from quail_frames.runtime.tokens.assemble import assemble
 from quail_frames.runtime.tokens.ragged import Int64, Ragged
 
+Bool = npt.NDArray[np.bool_]
 REMEMBERED = 1 << 16
 """Distinct anchors of a run whose pairs are recognised when they come again; then the memory starts afresh."""
 FIRST_WAVE = 4
@@ -61,6 +64,7 @@ class PairOperator:
         memory: Memory,
         limit: int,
         report: RunReport,
+        known: KnownAnswers | None = None,
     ) -> None:
         self.plan, self.call = plan, call
         self._tokenizer, self._memory, self._limit, self._report = tokenizer, memory, limit, report
@@ -76,6 +80,10 @@ class PairOperator:
         self.partners = self.prompts.partners
         self._lent: dict[Lent, None] = {}
         self._longest = int(self.prompts.question.lengths.max(initial=0))
+        self._known: KnownPairs | None = None
+        if known is not None and plan.remember:
+            self._known = known.pairs(plan.call, len(plan.anchor_inputs), report)
+            self._numbers = self._known.numbers(self.prompts.keys_of_units(partners, plan.partner_inputs))
 
     @property
     def finished(self) -> bool:
@@ -128,6 +136,7 @@ class PairOperator:
         self._answered.update(dict.fromkeys(tag.anchors))
         for anchor, count in zip(tag.anchors, tag.counts, strict=True):
             own = slice(start, start + count)
+            self._leave(anchor, tag.units[own], truth[own], own, failed)
             passed = tag.units[own][truth[own]]
             anchor.running -= count
             if len(passed):
@@ -180,7 +189,7 @@ class PairOperator:
                 self._memory.contexts.close(tag.lent.contexts)
 
     def _add_row(self, key: Hashable, row: int, values: dict[int, Ragged], among: Int64 | None) -> None:
-        number = self._read + row
+        number, texts = self._read + row, key
         if None in key:  # type: ignore[operator]
             self._rows.append((number, None, among))
             return
@@ -188,11 +197,14 @@ class PairOperator:
             key = (key, among.tobytes())
         anchor = self._anchors.get(key)
         if anchor is None:
-            anchor = self._anchors[key] = Anchor(number)
+            anchor = self._anchors[key] = Anchor(number, texts=texts)
         was_done = anchor.done
         if was_done:
             anchor.values = {column: lists.take(np.array([row])) for column, lists in values.items()}
-        self._pending += anchor.want(self._askable(anchor, self.partners.units_of(among)))
+        waited = len(anchor.pending)
+        if anchor.want(self._askable(anchor, self.partners.units_of(among))):
+            self._recall(anchor)
+            self._pending += len(anchor.pending) - waited
         if was_done and not anchor.done:
             self._active[anchor] = None
             anchor.start = anchor.values[0].values[:PAGE].tobytes()
@@ -200,6 +212,20 @@ class PairOperator:
         elif was_done:
             anchor.values = {}
         self._rows.append((number, anchor, among))
+
+    def _recall(self, anchor: Anchor) -> None:
+        """Answer the pairs that another join has asked."""
+        if self._known is None:
+            return
+        truths = self._known.truths(anchor.texts, self._numbers[anchor.pending])
+        self._report.answers += int((truths >= 0).sum())
+        anchor.answer(truths, self.plan.stop == "first_true")
+
+    def _leave(self, anchor: Anchor, units: Int64, truth: Bool, rows: slice, failed: Failed) -> None:
+        """Leave the answers of an anchor's pairs, asks `rows` of their block, to other joins that ask the same."""
+        if self._known is not None:
+            told = np.array([ask not in failed for ask in range(rows.start, rows.stop)], dtype=np.bool_)
+            self._known.add(anchor.texts, self._numbers[units[told]], truth[told])
 
     def _askable(self, anchor: Anchor, units: Int64) -> Int64:
         """Units whose pair fits the model's context, or is cut to fit; the others follow the overflow policy."""

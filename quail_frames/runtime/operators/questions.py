@@ -14,6 +14,7 @@ from quail_frames.runtime.batch import Float32
 from quail_frames.runtime.kv.memory import Memory
 from quail_frames.runtime.operators.asks import suffix_block, suffix_tokens
 from quail_frames.runtime.operators.fresh import FreshAsks
+from quail_frames.runtime.operators.known import KnownRows
 from quail_frames.runtime.operators.lane import UNASKED, WAITING, Lane
 from quail_frames.runtime.operators.placement import Placement
 from quail_frames.runtime.operators.queue import UnitQueue
@@ -54,6 +55,7 @@ class Question:
         self._resident, self._going = UnitQueue(), UnitQueue()
         self._fresh = FreshAsks(self._place, lambda units: Asked(self, units))
         self._twins = Twins(self._place)
+        self._known: KnownRows | None = None
 
     @property
     def overflow(self) -> Overflow:
@@ -71,6 +73,26 @@ class Question:
     def too_long(self, units: Int64) -> npt.NDArray[np.bool_]:
         """Units whose prompt and answer are longer than the model's context."""
         return self._place.too_long(units)
+
+    def share_answers(self, known: KnownRows) -> None:
+        """Take from `known` what other operators were told, and leave there what this one is."""
+        self._known = known
+        self.lane.keys = self.lane.keys or []
+
+    def recall(self, units: Int64) -> Int64:
+        """Answer the units whose texts another operator has asked about; returns those."""
+        if self._known is None or not len(units):
+            return units[:0]
+        slots = self._known.slots(self.lane.keys_of(units))
+        found = np.flatnonzero(slots >= 0)
+        if len(found):
+            self._known.recall(slots[found], self.state, units[found])
+        return units[found]
+
+    def leave(self, units: Int64) -> None:
+        """Leave the units' answers to other operators that ask the same."""
+        if self._known is not None:
+            self._known.add(self.lane.keys_of(units), self.state, units)
 
     def push(self, units: Int64) -> None:
         """Units that want an answer."""
