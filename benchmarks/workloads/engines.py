@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from benchmarks.prompts import tokenizer_of
+from quail_frames.cost.devices import ORDINARY_CPU
+from quail_frames.cost.shapes import SHAPES
 from quail_frames.runtime.compiled import ModelTraits, Tokenizer
 from quail_frames.runtime.engine import Engine
+from quail_frames.runtime.loading import reads_of_a_token
 from quail_frames.runtime.tokens.oracle_tokenizer import OracleTokenizer
 from quail_frames.runtime.tokens.ragged import Int32, Ragged
 
@@ -51,7 +54,8 @@ def open_engine(device: str, size: str, model: str = MODEL, dtype: str = "auto")
     if device in ("null", "oracle"):
         engine = Engine("oracle", max_length=CONTEXT.get(size, NULL_CONTEXT))
         engine.tokenizer = OracleTokenizer() if device == "oracle" else Remembering(tokenizer_of(model))
-        engine.memory.share_from = 1  # as the model on a CPU
+        engine.memory.share_from = 1  # this and the next as the model on a CPU
+        engine.memory.reads_of_a_token = reads_of_a_token(SHAPES[MODEL].in_dtype("fp32"), ORDINARY_CPU)
         engine.traits = ModelTraits(bias=FEW_PASS if device == "null" else 0.0)
         return engine
     return Engine(model, device=device, dtype=dtype, max_length=CONTEXT.get(size))  # type: ignore[arg-type]

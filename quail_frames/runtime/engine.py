@@ -151,7 +151,7 @@ class Engine:
     def _reserved(pages: int, opened: OpenedModel) -> Memory:
         """KV memory of so many pages, allocated."""
         try:
-            memory = Memory(pages, opened.recompute_cost, opened.share_from)
+            memory = Memory(pages, opened.recompute_cost, opened.share_from, opened.reads_of_a_token)
             opened.model.reserve(pages)
         except (MemoryError, RuntimeError, ValueError) as error:  # numpy's, torch's, and numpy's of absurd sizes
             asked = pages * PAGE * opened.kv_bytes_per_token

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from quail_frames.cost.devices import ORDINARY_CPU
 from quail_frames.cost.shapes import Dtype as ShapeDtype
 from quail_frames.cost.shapes import ModelShape
 from quail_frames.errors import ModelError
@@ -18,7 +19,7 @@ from quail_frames.runtime.attention import KvArena, TreeAttention
 from quail_frames.runtime.batch import Batch, Float32, Read
 from quail_frames.runtime.compiled import DecisionFormat, ModelTraits
 from quail_frames.runtime.lanes import Lanes, spans
-from quail_frames.runtime.loading import GIB, OpenedModel
+from quail_frames.runtime.loading import GIB, OpenedModel, reads_of_a_token
 from quail_frames.runtime.models.config import ModelConfig
 from quail_frames.runtime.models.decision_head import DecisionHead
 from quail_frames.runtime.models.decoder import Decoder
@@ -110,17 +111,19 @@ def open_torch_model(
     loaded = load_model(name, device=device, dtype=dtype, library=library)
     decoder, config = loaded.decoder, loaded.decoder.config
     per_token = 2 * config.num_layers * config.num_kv_heads * config.head_dim * decoder.dtype.itemsize
+    shape = shape_of(loaded.name, config, decoder.dtype)
     return OpenedModel(
         TorchModel(decoder, attention, loaded.head, lanes),
         loaded.tokenizer,
         traits_of(loaded.spec, loaded.head),
-        shape_of(loaded.name, config, decoder.dtype),
+        shape,
         identity=f"{loaded.identity} {decoder.dtype}",
         context_length=loaded.spec.context_length,
         kv_bytes_per_token=per_token,
         default_kv_bytes=cpu_kv_bytes(),
         default_token_budget=CPU_TOKEN_BUDGET,
         recompute_cost=recompute_cost(config),
+        reads_of_a_token=reads_of_a_token(shape, ORDINARY_CPU),
     )
 
 

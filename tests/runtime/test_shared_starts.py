@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.minimum import distinct_prefixes
+from quail_frames.cost.devices import ORDINARY_CPU, device
+from quail_frames.cost.shapes import SHAPES
 from quail_frames.plan.calls import AiClassify, AiIf
 from quail_frames.plan.conditions import Answer
-from quail_frames.plan.physical import AnswerOutput, Chain
+from quail_frames.plan.physical import AnswerOutput, Chain, PairJoin
 from quail_frames.plan.template import Slot, Template
 from quail_frames.runtime.engine import Engine
 from quail_frames.runtime.expected import expected_answer
+from quail_frames.runtime.loading import reads_of_a_token
 from quail_frames.runtime.operators.alike_partners import LEAST_SAVED, AlikePartners, sorted_questions
+from quail_frames.runtime.operators.candidates import AnchorBatch
 from quail_frames.runtime.operators.starts import share_starts
 from quail_frames.runtime.report import RunReport
 from quail_frames.runtime.tokens.assemble import assemble
@@ -105,6 +110,28 @@ def test_pairs_of_one_anchor_share_its_document_and_frame_to_the_token() -> None
         tails = int(engine.compile(planned).readout.tails.lengths.sum())
     assert found == [expected_answer(planned, (document, term)) for term in terms]
     assert report.fresh_tokens <= len(shared.values) + 6 * (own + tails)
+
+
+def test_short_starts_are_shared_where_reading_a_context_is_next_to_nothing() -> None:
+    match = AiIf(Template(("Does ", Slot(0), " mention ", Slot(1), "?")), ("text", "term"))
+    terms = [f"{first}{second}" for first in "abcdefgh" for second in "xyz"]
+    found, tokens = {}, {}
+    for reads in (1000, 30):
+        with Engine("oracle") as engine:
+            engine.memory.reads_of_a_token = reads
+            plan = PairJoin(("text",), ("term",), engine.resolve(match, (0, 1), anchors=(0,)))
+            report = RunReport()
+            anchors = iter([AnchorBatch(rows_of(text=["word " * 60]))])
+            found[reads] = list(engine.join(plan, anchors, rows_of(term=terms), report))
+        tokens[reads] = report.fresh_tokens
+    assert found[1000] == found[30]
+    assert tokens[30] - tokens[1000] == 8 * 2  # a first letter is computed once for its three terms
+
+
+def test_a_token_is_worth_many_reads_on_a_cpu_and_few_on_a_gpu() -> None:
+    small = SHAPES["smollm2-135m"]
+    assert reads_of_a_token(small, device("h100-sxm")) == pytest.approx(31, abs=2)
+    assert reads_of_a_token(small.in_dtype("fp32"), ORDINARY_CPU) > 500
 
 
 def test_cut_documents_that_begin_alike_are_computed_once() -> None:

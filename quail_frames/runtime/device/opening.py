@@ -14,7 +14,7 @@ from quail_frames.errors import ModelError, PlanError
 from quail_frames.kernels import choices, parse_pins, pinned
 from quail_frames.runtime.device.decoder import KernelDecoder
 from quail_frames.runtime.device.model import NO_PINS, DeviceModel
-from quail_frames.runtime.loading import OpenedModel, share_from
+from quail_frames.runtime.loading import OpenedModel, reads_of_a_token, share_from
 from quail_frames.runtime.models.load import ModelFiles, open_files, resolve_dtype, torch_device
 from quail_frames.runtime.models.weights import BlockScaled, assemble_scaled
 from quail_frames.runtime.options import AttentionPath, Dtype
@@ -114,6 +114,7 @@ def _with_budgets(opened: OpenedModel, shape: ModelShape, place: torch.device) -
         default_kv_bytes=int(room.kv_bytes),
         default_token_budget=room.tokens,
         share_from=share_from(shape, profile),
+        reads_of_a_token=reads_of_a_token(shape, profile),
     )
 
 

@@ -65,10 +65,19 @@ class Memory:
     share_from
         Documents share pages where at least so many leading ones are alike: fewer cost the
         host more than they save the device.
+    reads_of_a_token
+        Tokens of a context that the device reads in the time in which it computes one.
     """
 
-    def __init__(self, pages: int, recompute_cost: Callable[[int], float] = float, share_from: int = 1) -> None:
+    def __init__(
+        self,
+        pages: int,
+        recompute_cost: Callable[[int], float] = float,
+        share_from: int = 1,
+        reads_of_a_token: int = 64,
+    ) -> None:
         self.share_from = share_from
+        self.reads_of_a_token = reads_of_a_token
         self.contexts = ContextTable(pages)
         self.index = PrefixIndex(pages)
         self.contexts.pool.on_free = self.index.forget

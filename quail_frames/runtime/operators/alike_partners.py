@@ -1,7 +1,7 @@
 """Partners whose texts begin alike: an anchor computes what they share once, in a copy of its context.
 
-A group reads the anchor's context for itself, which a longer start has to repay. Groups lie in groups: a copy is
-made of the copy around it.
+A group reads the anchor's context for itself, which a longer start has to repay: soon on a CPU, later on a GPU. Groups
+lie in groups: a copy is made of the copy around it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,6 @@ from quail_frames.runtime.tokens.ragged import Int64, Ragged, common_start, offs
 
 LEAST_SAVED = 2
 """Tokens that a start must save: a copy costs the host some microseconds, less than a token or two of any device."""
-READS_OF_A_TOKEN = 64
-"""Tokens of a context that are read in about the time in which one is computed: by the roofline 30 (a model of 135M
-parameters) to 90 (4B) on an H100, hundreds on a CPU."""
 DEEPEST = 8
 """Starts within starts that are shared; the questions of a deeper one are asked on what it lies in."""
 
@@ -93,7 +90,7 @@ def _with_level(level: Level, units: Int64, before: Starts, memory: Memory) -> S
     groups, chosen = distinct & 0xFFFFFFFF, pairs[first]
     sources, prefixes, known = before.context[chosen], before.prefix[chosen], before.skip[chosen]
     new = level.starts.lengths[groups] - known
-    worth = (counts - 1) * new >= np.maximum(LEAST_SAVED, prefixes // READS_OF_A_TOKEN)
+    worth = (counts - 1) * new >= np.maximum(LEAST_SAVED, prefixes // memory.reads_of_a_token)
     pages = np.where(worth, pages_for(prefixes + new) - prefixes // PAGE, 0)
     own = np.flatnonzero(worth & (np.cumsum(pages) <= memory.contexts.pool.free // 2))
     if not len(own):
