@@ -16,13 +16,13 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from benchmarks.checking import timed
 from benchmarks.gpu import Setting, measure_all
 from benchmarks.gpu_workloads import TINY, Sizes, filters, join, labels, texts
 from benchmarks.random_model import qwen3_config, random_files, tiny_config
@@ -45,33 +45,6 @@ CHECKED = Sizes(documents=12, document=200, anchors=1, anchor=800, partners=20, 
 SAME_ARITHMETIC, EXPANDED = 0.02, 0.25
 """Most that logits may differ, root mean square over the spread of the logits: from references that round as the
 kernels do, and from expanded weights whose activations are not rounded to FP8."""
-
-
-@dataclass(frozen=True)
-class Check:
-    """One check: whether it held, and what was found."""
-
-    name: str
-    passed: bool
-    found: str
-    seconds: float
-
-
-def timed(name: str, run: Callable[[], tuple[bool, str]]) -> Check:
-    """Runs a check; an error is a check that failed."""
-    start = time.monotonic()
-    try:
-        passed, found = run()
-    except Exception as error:  # whatever breaks on an unknown machine, the other checks still run
-        passed, found = False, f"{type(error).__name__}: {error}".splitlines()[0]
-    check = Check(name, passed, found, time.monotonic() - start)
-    print(line(check), flush=True)
-    return check
-
-
-def line(check: Check) -> str:
-    """A check for the table."""
-    return f"{'ok    ' if check.passed else 'FAILED'} {check.name:<44}{check.seconds:>7.1f} s  {check.found}"
 
 
 def kernel_tests(tiny: bool) -> tuple[bool, str]:
@@ -191,7 +164,7 @@ def check(device: str, out: Path | None) -> int:
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         (out / "checks.json").write_text(json.dumps([asdict(one) for one in checks], indent=1))
-    print("\n".join(["", *table, "", *map(line, checks)]))
+    print("\n".join(["", *table, "", *map(str, checks)]))
     return 0 if all(one.passed for one in checks) else 1
 
 

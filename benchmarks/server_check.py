@@ -28,6 +28,7 @@ from typing import Any
 import polars as pl
 
 import quail_frames as qf
+from benchmarks.checking import timed
 from benchmarks.common import Machine, options, show, write
 from benchmarks.data import texts
 from quail_frames.runtime.engine import Engine
@@ -40,16 +41,6 @@ START_SECONDS = 900.0
 """A CPU build of vLLM on a busy machine takes minutes to start."""
 OVERHEAD = 1.1
 """A server that batches is no slower with many questions under way than with one; by the clock of a busy machine."""
-
-
-@dataclass(frozen=True)
-class Check:
-    """One check: whether it held, and what was found."""
-
-    name: str
-    passed: bool
-    found: str
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -76,23 +67,12 @@ def main(arguments: list[str] | None = None) -> None:
     machine = Machine.here()
     frame = pl.DataFrame({"text": texts("support_messages")[: chosen.rows]}).unique(maintain_order=True)
     with served(chosen) as place:
-        found = [timed(name, check, place, frame) for name, check in CHECKS.items()]
+        found = [timed(name, lambda check=check: (True, check(place, frame))) for name, check in CHECKS.items()]
     write(chosen.json, {"checks": [asdict(check) for check in found], "model": chosen.model}, machine)
     rows = [["ok" if check.passed else "FAILED", check.name, check.found, check.seconds] for check in found]
     show("a real endpoint", ("", "check", "found", "seconds"), rows, f"{chosen.model}; {machine.line()}")
     if not all(check.passed for check in found):
         raise SystemExit(1)
-
-
-def timed(name: str, check: Callable[[Place, pl.DataFrame], str], place: Place, frame: pl.DataFrame) -> Check:
-    """Runs a check; an error is a check that failed."""
-    start = time.monotonic()
-    try:
-        passed, found = True, check(place, frame)
-    except Exception as error:  # the other checks still run
-        passed, found = False, f"{type(error).__name__}: {error}"
-    print(f"{'ok' if passed else 'FAILED'}: {name}: {found}", flush=True)
-    return Check(name, passed, found, time.monotonic() - start)
 
 
 def must(holds: bool, what: str) -> None:

@@ -18,7 +18,7 @@ from quail_frames.plan.conditions import And, Answer
 from quail_frames.plan.physical import AnswerOutput, Chain, PairJoin, PlannedCall
 from quail_frames.runtime.engine import Engine
 from quail_frames.runtime.operators.candidates import AnchorBatch
-from quail_frames.runtime.operators.pairs import FIRST_WAVE
+from quail_frames.runtime.operators.pair_asks import FIRST_WAVE
 from quail_frames.runtime.report import RunReport
 from quail_frames.runtime.tokens.ragged import Int64, Ragged
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from quail_frames.plan.physical import PairJoin
 from quail_frames.runtime.batch import AskBlock, Int32
 from quail_frames.runtime.compiled import CompiledCall, Tokenizer
+from quail_frames.runtime.kv.memory import Document
 from quail_frames.runtime.operators.alike_partners import AlikePartners, sorted_questions
 from quail_frames.runtime.operators.anchors import Anchor
 from quail_frames.runtime.operators.asks import ask_tokens, cut_values, suffix_block
@@ -66,6 +67,12 @@ class PairPrompts:
         columns = [InputColumn(name, partners.column(name)) for name in names]
         keys = list(zip(*(column.keys() for column in columns), strict=True))
         return [keys[row] for row in first_rows(self.partners.unit_of_row).tolist()]
+
+    def document(self, anchor: Anchor) -> Document:
+        """The anchor's document, assembled once."""
+        if anchor.document is None:
+            anchor.document = Document.of(assemble(self.call.prompt.document, anchor.values, 1).values)
+        return anchor.document
 
     def document_tokens(self, anchor: Anchor) -> int:
         """Tokens of the anchor's document."""

@@ -17,33 +17,26 @@ import pyarrow as pa
 from quail_frames.plan.conditions import Answer
 from quail_frames.plan.physical import PairJoin
 from quail_frames.plan.selectivity import SEEN, Counts
-from quail_frames.runtime.batch import AskBlock, Float32
+from quail_frames.runtime.batch import Float32
 from quail_frames.runtime.compiled import CompiledCall, Tokenizer
-from quail_frames.runtime.kv.memory import Document, Memory
+from quail_frames.runtime.kv.memory import Memory
 from quail_frames.runtime.kv.pages import PAGE
-from quail_frames.runtime.operators.alike_partners import (
-    share_starts_of_partners,
-    without_heads,
-)
-from quail_frames.runtime.operators.anchors import NONE, Anchor, AskedPairs, Lent, Picked
-from quail_frames.runtime.operators.asks import suffix_block
+from quail_frames.runtime.operators.anchors import NONE, Anchor, AskedPairs
 from quail_frames.runtime.operators.candidates import AnchorBatch
 from quail_frames.runtime.operators.failures import NOTHING_FAILED, Failed
 from quail_frames.runtime.operators.inputs import InputColumn
 from quail_frames.runtime.operators.known import KnownAnswers, KnownPairs
 from quail_frames.runtime.operators.learning import Share
 from quail_frames.runtime.operators.overflow import can_cut, overflow_error
+from quail_frames.runtime.operators.pair_asks import PairAsks
 from quail_frames.runtime.operators.pair_prompts import PairPrompts
 from quail_frames.runtime.report import Failure, RunReport
 from quail_frames.runtime.room import Room
-from quail_frames.runtime.tokens.assemble import assemble
 from quail_frames.runtime.tokens.ragged import Int64, Ragged
 
 Bool = npt.NDArray[np.bool_]
 REMEMBERED = 1 << 16
 """Distinct anchors of a run whose pairs are recognised when they come again; then the memory starts afresh."""
-FIRST_WAVE = 4
-"""With `stop="first_true"` an anchor asks waves of partners: this many, or 1 / selectivity, then twice as many."""
 
 
 class PairOperator:
@@ -71,15 +64,13 @@ class PairOperator:
         self._anchors: dict[Hashable, Anchor] = {}
         self._active: dict[Anchor, None] = {}
         self._answered: dict[Anchor, None] = {}
-        self._pending = 0
         self._starts: Counter[bytes] = Counter()
         self._rows: deque[tuple[int, Anchor | None, Int64 | None]] = deque()
         self._read = 0
         self._share = Share.of(call.planned.call, Answer(0))
         self.prompts = PairPrompts.of(plan, call, partners, tokenizer, limit)
         self.partners = self.prompts.partners
-        self._lent: dict[Lent, None] = {}
-        self._longest = int(self.prompts.question.lengths.max(initial=0))
+        self._asks = PairAsks(plan.stop, self.prompts, memory, report, self._share)
         self._known: KnownPairs | None = None
         if known is not None and plan.remember:
             self._known = known.pairs(plan.call, len(plan.anchor_inputs), report)
@@ -94,7 +85,7 @@ class PairOperator:
     def waiting_tokens(self) -> int:
         """Tokens of the pairs not asked yet."""
         mean = len(self.prompts.question.values) // max(self.partners.units, 1) + 1
-        return self._pending * mean
+        return self._asks.pending * mean
 
     @property
     def ready_tokens(self) -> int:
@@ -117,17 +108,12 @@ class PairOperator:
 
     def fill(self, room: Room) -> None:
         """Add pairs, anchor by anchor; an anchor not resident is computed in the same batch."""
-        picked = Picked()
-        for anchor in self._active:
-            waits = anchor.running and self.plan.stop == "first_true"
-            if not waits and not self._pick(room, picked, anchor):
-                break
-        self._add_picked(room, picked)
+        self._asks.fill(room, self._active)
 
     def accept(self, tag: AskedPairs, logits: Float32, failed: Failed = NOTHING_FAILED) -> None:
         """Answers of one block; a pair that was not answered is no pair."""
         truth = self.call.decode(logits).values == 1
-        self._give_back(tag)
+        self._asks.give_back(tag)
         if failed:
             truth[list(failed)] = False
             self._report_failures(tag, failed)
@@ -142,8 +128,7 @@ class PairOperator:
             if len(passed):
                 anchor.true.append(passed)
                 if self.plan.stop == "first_true":
-                    self._pending -= len(anchor.pending)
-                    anchor.pending = NONE
+                    self._asks.drop(anchor)
             start += count
         self._report.count(self.call.planned.call, len(tag.units), int(truth.sum()))
         self._report.answers += len(tag.units) - len(failed)
@@ -173,20 +158,10 @@ class PairOperator:
 
     def close(self) -> None:
         """Give all contexts back."""
-        for lent in self._lent:
-            self._memory.contexts.close(lent.contexts)
-        self._lent.clear()
+        self._asks.close()
         self._close(list(self._active))
         self._memory.end(self)
         SEEN.add(self.call.planned.call, self._share.test, self._share.total)
-
-    def _give_back(self, tag: AskedPairs) -> None:
-        """Close the contexts of a block's groups once all its pairs are answered; answers may come in parts."""
-        if tag.lent is not None:
-            tag.lent.pairs -= len(tag.units)
-            if not tag.lent.pairs:
-                del self._lent[tag.lent]
-                self._memory.contexts.close(tag.lent.contexts)
 
     def _add_row(self, key: Hashable, row: int, values: dict[int, Ragged], among: Int64 | None) -> None:
         number, texts = self._read + row, key
@@ -204,7 +179,7 @@ class PairOperator:
         waited = len(anchor.pending)
         if anchor.want(self._askable(anchor, self.partners.units_of(among))):
             self._recall(anchor)
-            self._pending += len(anchor.pending) - waited
+            self._asks.pending += len(anchor.pending) - waited
         if was_done and not anchor.done:
             self._active[anchor] = None
             anchor.start = anchor.values[0].values[:PAGE].tobytes()
@@ -238,97 +213,6 @@ class PairOperator:
             return units[~long]
         raise overflow_error(self.call, anchor.row, int(lengths.max()), self._limit)
 
-    def _pick(self, room: Room, picked: Picked, anchor: Anchor) -> bool:
-        """Choose pairs of one anchor for the batch; False where the batch or the memory is full."""
-        first = room.empty and not picked.tokens
-        left = room.left - picked.tokens
-        trunk = 0
-        if anchor.context < 0:
-            length = self.prompts.trunk_tokens(anchor)
-            size = np.array([length])
-            stuck = room.forced and first and not self._memory.fitting(size)
-            if stuck or length + self._longest > self._limit or not self._memory.can_hold(size)[0]:
-                return self._add_whole(room, anchor, left, first)
-            trunk = length - self._memory.resident(self._document(anchor), self.prompts.frame)
-        lengths = self.prompts.question.lengths[anchor.pending[: self._most(anchor, left)]]
-        count = int(np.searchsorted(np.cumsum(lengths), left - trunk, side="right"))
-        count = count or int(first and len(lengths) > 0)
-        if count:
-            if not self._take(picked, anchor, count):
-                return False
-            picked.tokens += trunk + int(lengths[:count].sum())
-        return count == len(lengths)
-
-    def _most(self, anchor: Anchor, left: int) -> int:
-        """How many pairs of the anchor may be asked now."""
-        if self.plan.stop == "never":
-            return max(left, 1)
-        anchor.wave = min(2 * anchor.wave or max(FIRST_WAVE, round(1 / max(self._share.value, 1e-3))), left)
-        return max(anchor.wave, 1)
-
-    def _document(self, anchor: Anchor) -> Document:
-        if anchor.document is None:
-            anchor.document = Document.of(assemble(self.call.prompt.document, anchor.values, 1).values)
-        return anchor.document
-
-    def _take(self, picked: Picked, anchor: Anchor, count: int) -> bool:
-        """Put pairs of an anchor into the batch; False where its document finds no memory."""
-        if anchor.context < 0:
-            document = self._document(anchor)
-            length = len(document.tokens) + len(self.prompts.frame)
-            admitted = self._memory.admit(document, length, self._report, self.prompts.frame)
-            if admitted is None:
-                return False
-            anchor.context, resident = admitted
-            anchor.prefix = length
-            if resident < length:
-                picked.opened.append((anchor, resident))
-        picked.anchors.append(anchor)
-        picked.units.append(anchor.pending[:count])
-        self._start(anchor, count)
-        return True
-
-    def _start(self, anchor: Anchor, count: int) -> None:
-        anchor.pending = anchor.pending[count:]
-        anchor.running += count
-        self._pending -= count
-
-    def _add_picked(self, room: Room, picked: Picked) -> None:
-        if picked.opened:
-            trunks = Ragged.of(
-                np.concatenate([self._document(anchor).tokens, self.prompts.frame])[resident:]
-                for anchor, resident in picked.opened
-            )
-            contexts = np.array([anchor.context for anchor, _ in picked.opened], dtype=np.int32)
-            prefix = np.array([resident for _, resident in picked.opened], dtype=np.int64)
-            room.add(AskBlock(contexts, prefix, trunks, trunks.lengths), None)
-        if picked.anchors:
-            counts = [len(units) for units in picked.units]
-            units = np.concatenate(picked.units)
-            context = np.repeat(np.array([anchor.context for anchor in picked.anchors], dtype=np.int32), counts)
-            prefix = np.repeat(np.array([anchor.prefix for anchor in picked.anchors]), counts)
-            starts = share_starts_of_partners(self.prompts.alike, units, context, prefix, room.memory)
-            for start in starts.blocks:
-                room.add(start, None)
-            tokens, none = (
-                without_heads(self.prompts.question.take(units), starts.skip),
-                np.zeros(len(units), dtype=np.int64),
-            )
-            block = suffix_block(self.call, starts.context, starts.prefix, tokens, none)
-            lent = Lent(starts.forks, len(units))
-            self._lent[lent] = None
-            room.add(block, AskedPairs(picked.anchors, counts, units, lent))
-
-    def _add_whole(self, room: Room, anchor: Anchor, left: int, first: bool) -> bool:
-        """Whole prompts, cut to the model's context; for an anchor that cannot stay in memory."""
-        lengths = self.prompts.whole_tokens(anchor, anchor.pending)
-        count = int(np.searchsorted(np.cumsum(lengths), left, side="right")) or int(first)
-        units = anchor.pending[:count]
-        if count:
-            self._start(anchor, count)
-            room.add(self.prompts.whole_block(anchor, units), AskedPairs([anchor], [count], units))
-        return not len(anchor.pending)
-
     def _output(self, anchors: np.ndarray, partners: list[Int64]) -> pa.RecordBatch:
         counts = np.array([len(rows) for rows in partners])
         decided = {"decided": str(self._read - len(self._rows))}
@@ -345,7 +229,7 @@ class PairOperator:
         for anchor in anchors:
             if anchor.context >= 0 and (self.plan.retain or self._starts[anchor.start] > 0):
                 owner = self._report if self.plan.retain else self
-                self._memory.keep(anchor.context, self._document(anchor), owner, trail=self.prompts.frame)
+                self._memory.keep(anchor.context, self.prompts.document(anchor), owner, trail=self.prompts.frame)
                 anchor.context = -1
         self._close(anchors)
 

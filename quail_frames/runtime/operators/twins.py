@@ -31,42 +31,43 @@ class Twins:
 
     def to_ask(self, units: Int64) -> Int64:
         """Those of the cut units that are to be asked; a twin of an answered one is answered, the others wait."""
-        return np.array([unit for unit, key in self._keys(units) if self._is_first(unit, key)], dtype=np.int64)
-
-    def others(self, units: Int64) -> Int64:
-        """Units that wait for one of these; they wait no more."""
-        if not self._others:
-            return NOBODY
-        return np.array([other for unit in units.tolist() for other in self._others.pop(unit, ())], dtype=np.int64)
+        return np.array([unit for unit, key in self._keys(units) if not self._left_to_twin(unit, key)], dtype=np.int64)
 
     def answer(self, units: Int64) -> Int64:
         """Hand the answers of decided units on; returns who got one."""
         found = [NOBODY]
         for unit in units.tolist() if self._others else ():
-            others = self.others(np.array([unit]))
+            others = self._released(np.array([unit]))
             self._place.state.copy(unit, others)
             found.append(others)
         return np.concatenate(found)
 
     def forget(self, units: Int64) -> Int64:
         """These units will have no answer; returns who waited for one."""
-        others = self.others(units)
+        others = self._released(units)
         for unit in (*units.tolist(), *others.tolist()):
             key = self._key_of.pop(unit, None)
             if key is not None and self._first.get(key) == unit:
                 del self._first[key]
         return others
 
-    def _is_first(self, unit: int, key: bytes) -> bool:
+    def _left_to_twin(self, unit: int, key: bytes) -> bool:
+        """Whether another unit is asked for this one, which takes its answer, now or once it is there."""
         first = self._first.setdefault(key, unit)
         self._key_of[unit] = key
         if first == unit:
-            return True
+            return False
         if self._place.state.state.data[first] == ANSWERED:
             self._place.state.copy(first, np.array([unit]))
         else:
             self._others.setdefault(first, []).append(unit)
-        return False
+        return True
+
+    def _released(self, units: Int64) -> Int64:
+        """Units that waited for one of these; they wait no more."""
+        if not self._others:
+            return NOBODY
+        return np.array([other for unit in units.tolist() for other in self._others.pop(unit, ())], dtype=np.int64)
 
     def _keys(self, units: Int64) -> Iterator[tuple[int, bytes]]:
         limit = self._place.limit - self._place.call.positions
