@@ -12,30 +12,28 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from quail_frames.errors import ContextOverflowError
-from quail_frames.plan import conditions as logic
-from quail_frames.plan.physical import Chain, ConditionOutput
+from quail_frames.plan.physical import Chain
 from quail_frames.runtime.batch import Float32
 from quail_frames.runtime.compiled import CompiledCall, Tokenizer
 from quail_frames.runtime.kv.memory import Memory
-from quail_frames.runtime.operators.answers import answer_array, truth_array, truth_of_mask
+from quail_frames.runtime.operators.answers import truth_of_mask
+from quail_frames.runtime.operators.chain_output import ChainOutput
 from quail_frames.runtime.operators.failures import NOTHING_FAILED, Failed, without_asks
 from quail_frames.runtime.operators.inputs import InputColumn
 from quail_frames.runtime.operators.known import KnownAnswers
 from quail_frames.runtime.operators.lane import ANSWERED, NULLED, REFUSED, UNASKED, Lane, lanes_of
 from quail_frames.runtime.operators.learning import LearnedOrder
-from quail_frames.runtime.operators.overflow import can_cut, overflow_error
+from quail_frames.runtime.operators.overflow import can_cut
 from quail_frames.runtime.operators.questions import Asked, Question
 from quail_frames.runtime.operators.rows import DROPPED, KEPT, NO_PILOT, RowWindow
 from quail_frames.runtime.operators.rows import REFUSED as ROW_REFUSED
 from quail_frames.runtime.operators.starts import share_starts
 from quail_frames.runtime.operators.truths import Truths
-from quail_frames.runtime.report import Failure, RunReport
+from quail_frames.runtime.report import RunReport
 from quail_frames.runtime.room import Room
 from quail_frames.runtime.tokens.ragged import Int64
 
 Bool = npt.NDArray[np.bool_]
-OUTPUT_ROWS = 512
 
 
 class ChainOperator:
@@ -56,17 +54,16 @@ class ChainOperator:
         self._report = report
         self._limit = limit
         calls = share_starts(calls, alone=plan.retain or plan.retain_all)
-        self.lanes, self._lane_of = lanes_of(calls, tokenizer, memory)
+        self.lanes, lane_of = lanes_of(calls, tokenizer, memory)
         self.questions = [
-            Question(number, self.lanes[self._lane_of[number]], limit, plan.retain or plan.retain_all, report)
-            for number in range(len(calls))
+            Question(number, self.lanes[lane], limit, plan.retain or plan.retain_all, report)
+            for number, lane in enumerate(lane_of)
         ]
         self.rows = RowWindow(len(self.lanes), len(plan.masks))
-        self._truths = Truths(plan, [question.state for question in self.questions], self._lane_of, self.rows)
+        self._truths = Truths(plan, [question.state for question in self.questions], lane_of, self.rows)
         self._learned = LearnedOrder(plan, calls)
         self._holding = self._learned.learns
-        self._calls = list(calls)
-        self._kept = 0
+        self._output = ChainOutput(plan, self.questions, self.lanes, self.rows, self._truths, limit, report)
         if known is not None:
             for number in plan.remember:
                 self.questions[number].share_answers(known.rows(plan.calls[number], report))
@@ -89,10 +86,7 @@ class ChainOperator:
     @property
     def finished(self) -> bool:
         """The limit is reached: no row is wanted any more."""
-        if self.plan.limit is None:
-            return False
-        ahead = self.rows.state.data[: self.rows.decided()] == KEPT
-        return self._kept + int(ahead.sum()) >= self.plan.limit
+        return self._output.full
 
     def read(self, batch: pa.RecordBatch) -> None:
         """Take in a record batch of inputs and masks."""
@@ -124,9 +118,7 @@ class ChainOperator:
             self._report.asks += len(rows)
         decided = tag.question.accept(self._memory, tag.units, logits)
         self._learned.observe(tag.question.number, tag.question.state.values.data[decided])
-        self._report.count(
-            self._calls[tag.question.number].planned.call, len(decided), tag.question.state.true(decided)
-        )
+        self._report.count(tag.question.call.planned.call, len(decided), tag.question.state.true(decided))
         twins = tag.question.answer_twins(decided)
         tag.question.leave(np.concatenate([decided, twins]))
         self._report.truncated += int(tag.question.too_long(decided).sum()) + len(twins)
@@ -144,16 +136,8 @@ class ChainOperator:
         self._learn()
 
     def take_output(self, last: bool) -> Iterator[pa.RecordBatch]:
-        """Decided rows from the front of the window: the more at a time the better, but retained ones at once."""
-        count = self.rows.decided()
-        if not count or not (last or self.plan.retain or count >= OUTPUT_ROWS):
-            return
-        states = self.rows.state.data[:count]
-        refused = np.flatnonzero(states == ROW_REFUSED)
-        stop = int(refused[0]) if len(refused) else count
-        yield self._output(stop)
-        if len(refused) and not self.finished:
-            raise self._overflow_error()
+        """Decided rows from the front of the window."""
+        return self._output.take(last)
 
     def close(self) -> None:
         """Give all contexts back."""
@@ -289,45 +273,3 @@ class ChainOperator:
         lane.context.data[units] = -1
         for unit in units.tolist():
             lane.documents.pop(unit, None)
-
-    def _output(self, count: int) -> pa.RecordBatch:
-        self._count_answers(count)
-        positions = np.flatnonzero(self.rows.state.data[:count] == KEPT)
-        if self.plan.limit is not None:
-            positions = positions[: self.plan.limit - self._kept]
-        self._kept += len(positions)
-        leaves = self._truths.leaves(positions)
-        columns: list[pa.Array] = [pa.array((self.rows.first + positions).astype(np.uint64))]
-        for output in self.plan.outputs:
-            if isinstance(output, ConditionOutput):
-                columns.append(truth_array(logic.evaluate(output.condition, leaves)))
-            else:
-                known = leaves[logic.Answer(output.call)] < logic.NULL
-                store = self.questions[output.call].state
-                columns.append(answer_array(store, self._truths.units(output.call, positions), known))
-        for blocks in self.rows.advance(count):
-            for lane, block in zip(self.lanes, blocks, strict=True):
-                lane.blocks.drop(block)
-        names = ["row", *(output.name for output in self.plan.outputs)]
-        return pa.RecordBatch.from_arrays(columns, names, metadata={"decided": str(self.rows.first)})
-
-    def _count_answers(self, rows: int) -> None:
-        self._report.decided += rows
-        for number, question in enumerate(self.questions):
-            units = self._truths.units(number, np.arange(rows))
-            self._report.answers += int((question.state.state.data[units[units >= 0]] == ANSWERED).sum())
-            if question.state.reasons:
-                self._report_failures(question, units)
-
-    def _report_failures(self, question: Question, units: Int64) -> None:
-        """Say which of the leading rows were not answered, and why."""
-        call, reasons = question.call.planned.call.output_name(), question.state.reasons
-        for row in np.flatnonzero(np.isin(units, list(reasons))).tolist():
-            self._report.failures.append(Failure(call, self.rows.first + row, reasons[int(units[row])]))
-
-    def _overflow_error(self) -> ContextOverflowError:
-        number = int(self.rows.awaited.data[0])
-        unit = int(self._truths.units(number, np.zeros(1, dtype=np.int64))[0])
-        lane = self.lanes[self._lane_of[number]]
-        tokens = int(lane.value_tokens.data[unit]) + self._calls[number].positions
-        return overflow_error(self._calls[number], self.rows.first, tokens, self._limit)

@@ -20,7 +20,7 @@ from quail_frames.runtime.operators.learning import Share
 from quail_frames.runtime.operators.pair_prompts import PairPrompts
 from quail_frames.runtime.report import RunReport
 from quail_frames.runtime.room import Room
-from quail_frames.runtime.tokens.ragged import Int64, Ragged
+from quail_frames.runtime.tokens.ragged import Ragged
 
 FIRST_WAVE = 4
 """With `stop="first_true"` an anchor asks waves of partners: this many, or 1 / selectivity, then twice as many."""
