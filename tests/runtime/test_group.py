@@ -25,6 +25,7 @@ from quail_frames.runtime import torch_model
 from quail_frames.runtime.engine import Engine
 from quail_frames.runtime.group import EngineGroup, pieces
 from quail_frames.runtime.group import group as group_module
+from quail_frames.runtime.group.owners import nobody
 from quail_frames.runtime.group.worker import portable
 from quail_frames.runtime.operators.candidates import AnchorBatch, Candidates
 from quail_frames.runtime.report import RunReport
@@ -228,7 +229,7 @@ def test_a_piece_does_not_take_its_whole_batch_to_the_other_process(monkeypatch:
     monkeypatch.setattr(pieces, "PIECE_BYTES", 2_000)
     whole = pa.record_batch([pa.array(["x" * 1_000] * 500)], names=["t"])
     for batch in (whole, AnchorBatch(whole)):
-        merger = pieces.Merger(pieces.Source(iter([batch]), group_module._nobody), "row", None)
+        merger = pieces.Merger(pieces.Source(iter([batch]), nobody), "row", None)
         assert len(pickle.dumps(merger.give(0))) < 5_000
 
 

@@ -13,23 +13,23 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Literal
 
-import numpy as np
 import pyarrow as pa
 
 from quail_frames.errors import ModelError, QuailFramesError
 from quail_frames.plan.calls import AiCall
 from quail_frames.plan.physical import Chain, PairJoin, PlannedCall
 from quail_frames.runtime.backends.scheduler import warn_of_failures
-from quail_frames.runtime.group.pieces import Merger, Rows, Source
+from quail_frames.runtime.group.opening import all_devices, settled
+from quail_frames.runtime.group.owners import Owners, nobody
+from quail_frames.runtime.group.pieces import Merger, Source
 from quail_frames.runtime.group.processes import Hear, Processes
-from quail_frames.runtime.group.settling import settled
 from quail_frames.runtime.operators.candidates import AnchorBatch
 from quail_frames.runtime.options import DEFAULT_MODEL, check_devices
 from quail_frames.runtime.report import Failure, OrderChange, RunReport
-from quail_frames.runtime.tokens.ragged import Int64
 
 Message = tuple[int, tuple[Any, ...]]
 """An engine's number, and what it sent of a run; ("ended",) where its process is gone."""
@@ -70,7 +70,7 @@ class EngineGroup:
         self._numbers = itertools.count()
         self._queues: dict[int, SimpleQueue[Message]] = {}
         self._queries: dict[int, tuple[RunReport, int]] = {}
-        self._owners: dict[int, dict[tuple[str | None, ...], int]] = {}
+        self._owners = Owners()
         self._lost: ModelError | None = None
         self._process = os.getpid()
         self._processes = Processes(model, names, settled(model, names, options))
@@ -119,7 +119,7 @@ class EngineGroup:
         """As `Engine.run`."""
         self._check_open()
         report = RunReport() if report is None else report
-        source = Source(iter(batches), _nobody)
+        source = Source(iter(batches), nobody)
         return self._driven(plan, None, Merger(source, "row", plan.limit), report)
 
     def join(
@@ -132,17 +132,13 @@ class EngineGroup:
         """As `Engine.join`."""
         self._check_open()
         report = RunReport() if report is None else report
-        known = self._owners.setdefault(self._query(report), {})
-
-        def owner(rows: pa.RecordBatch) -> Int64:
-            return np.array([known.get(key, -1) for key in _keys(rows)], dtype=np.int64)
-
-        return self._driven(plan, partners, Merger(Source(iter(anchors), owner), "anchor", None), report)
+        source = Source(iter(anchors), partial(self._owners.of, self._query(report)))
+        return self._driven(plan, partners, Merger(source, "anchor", None), report)
 
     def end(self, report: RunReport) -> None:
         """As `Engine.end`."""
         _, query = self._queries.pop(id(report), (report, -1))
-        self._owners.pop(query, None)
+        self._owners.forget(query)
         for engine in range(len(self._processes)) if query >= 0 and not self.closed else ():
             self._tell(engine, "end", query)
 
@@ -153,7 +149,6 @@ class EngineGroup:
         run, queue = self._opened_run()
         query, found = self._query(report), RunReport()
         working, wanting = set[int](), set[int]()
-        owners = self._owners.setdefault(query, {}) if plan.retain else None
         try:
             for engine in range(len(self._processes)):
                 self._processes.send(engine, "run", run, query, plan, partners)
@@ -164,7 +159,8 @@ class EngineGroup:
                 if name == "need":
                     wanting.add(engine)
                     rows = merger.give(engine)  # the user's own code may fail in here
-                    _remember(owners, rows, engine)
+                    if plan.retain and rows is not None:
+                        self._owners.remember(query, rows, engine)
                     wanting.discard(engine)
                     self._tell(engine, "input", run, rows)
                 else:
@@ -253,19 +249,6 @@ class EngineGroup:
             raise QuailFramesError(f"this engine group ({self.model_name}) is closed; open another EngineGroup")
 
 
-def all_devices() -> list[str]:
-    """Every CUDA device of this machine."""
-    import torch
-
-    names = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
-    if not names:
-        raise ModelError(
-            "devices='all': there is no CUDA device here. Use an Engine on device='cpu', or name devices, for example "
-            "devices=['cpu', 'cpu']."
-        )
-    return names
-
-
 def _weak(hear: weakref.WeakMethod[Hear]) -> Hear:
     def heard(engine: int, message: tuple[Any, ...] | None) -> None:
         method = hear()
@@ -297,20 +280,3 @@ def _add(report: RunReport, found: RunReport) -> None:
     found.failures.sort(key=lambda each: (each.row, -1 if each.partner is None else each.partner))
     found.order_changes = tuple(sorted(found.order_changes, key=lambda each: each.row))
     report.add(found)
-
-
-def _nobody(rows: pa.RecordBatch) -> Int64:
-    return np.full(rows.num_rows, -1, dtype=np.int64)
-
-
-def _keys(rows: pa.RecordBatch) -> Iterator[tuple[str | None, ...]]:
-    """The texts of each row."""
-    texts = [column.to_pylist() for column in rows.columns if pa.types.is_string(column.type)]
-    return zip(*texts, strict=True)
-
-
-def _remember(owners: dict[tuple[str | None, ...], int] | None, rows: Rows | None, engine: int) -> None:
-    """Note where the documents of retained rows lie."""
-    if owners is not None and rows is not None:
-        batch = rows.rows if isinstance(rows, AnchorBatch) else rows
-        owners.update(dict.fromkeys(_keys(batch), engine))
