@@ -1,43 +1,24 @@
-"""The planned lazy frame: records the user's steps, plans them, and runs them through an engine."""
+"""The planned lazy frame: records the user's steps; `Running` and `Looking` do something with them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import polars as pl
 
-from quail_frames.errors import ContextOverflowError, PlanError
-from quail_frames.lazy.checks import checked_engine, checked_frame, checked_report, checked_rows, refuse_fork
-from quail_frames.lazy.engines import Runner, default_engine
-from quail_frames.lazy.execute import Run, plain_query, rechunked, run_plan
-from quail_frames.lazy.looking import Looking
+from quail_frames.errors import PlanError
+from quail_frames.lazy.checks import checked_engine, checked_frame
+from quail_frames.lazy.engines import Runner
 from quail_frames.lazy.pairs import JoinSide, record_pairs
-from quail_frames.lazy.progress import with_progress
 from quail_frames.lazy.row_verbs import RowVerbs
-from quail_frames.lazy.sources import io_source, local_file, sink_parquet
-from quail_frames.optimizer.anchors import choose_anchors
-from quail_frames.optimizer.prices import Prices
-from quail_frames.optimizer.rules import optimize
-from quail_frames.optimizer.rules.order_joins import order_joins
+from quail_frames.lazy.running import Running
+from quail_frames.lazy.sources import io_source
 from quail_frames.plan.calls import Overflow
-from quail_frames.plan.logical import (
-    Node,
-    PairKind,
-    Project,
-    Source,
-    asks,
-    columns,
-    holds_calls,
-    source_rows,
-)
-from quail_frames.runtime.report import RunReport
+from quail_frames.plan.logical import Node, PairKind, Source
 
 if TYPE_CHECKING:
     from quail_frames.lazy.verbs import Verbs
-
-EngineChoice = Runner | str | None
 
 
 def lazy(frame: pl.DataFrame | pl.LazyFrame | LazyFrame, *, engine: Runner | None = None) -> LazyFrame:
@@ -67,7 +48,7 @@ def lazy(frame: pl.DataFrame | pl.LazyFrame | LazyFrame, *, engine: Runner | Non
     return LazyFrame(Source(frame.lazy(), text, tuple(schema.names()), rows), schema, engine)
 
 
-class LazyFrame(Looking, RowVerbs):
+class LazyFrame(Running, RowVerbs):
     """A query over a frame, with AI calls anywhere in its expressions; made by `lazy`.
 
     Relational methods are those of `pl.LazyFrame`. Nothing is read or asked before
@@ -90,8 +71,6 @@ class LazyFrame(Looking, RowVerbs):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
-
-    # AI verbs -----------------------------------------------------------------------------
 
     @property
     def ai(self) -> Verbs:
@@ -175,100 +154,9 @@ class LazyFrame(Looking, RowVerbs):
             raise PlanError("the two frames of ai_join name different engines: make both with the same one")
         return type(self)(node, schema, self._engine or right._engine)
 
-    # Looking ------------------------------------------------------------------------------
-
     def collect_schema(self) -> pl.Schema:
         """Names and types of the result, exact; no model is asked and no row is read."""
         return self._schema
-
-    # Running ------------------------------------------------------------------------------
-
-    def collect(
-        self, *, engine: EngineChoice = None, report: RunReport | None = None, progress: bool = False, **options: Any
-    ) -> pl.DataFrame:
-        """The result.
-
-        Parameters
-        ----------
-        engine
-            Who answers, for this run. A str is the name of a Polars engine, accepted so that
-            code written for `pl.LazyFrame` runs; it changes nothing.
-        report
-            A `RunReport` to count into while the query runs.
-        progress
-            Draw a live bar on standard error.
-        **options
-            Options of `pl.LazyFrame.collect`; only used where the query asks no model.
-
-        Raises
-        ------
-        ContextOverflowError
-            A prompt is longer than the model's context and its call says `overflow="error"`;
-            `error.partial` holds the rows answered so far.
-        """
-        plan = self._planned(engine)
-        if not asks(plan):
-            return plain_query(plan).collect(**options)
-        found: list[pl.DataFrame] = []
-        try:
-            found.extend(self._run(plan, engine, report, progress))
-        except ContextOverflowError as error:
-            error.partial = self._concatenated(found)
-            raise
-        return self._concatenated(found)
-
-    def collect_batches(
-        self,
-        *,
-        chunk_size: int | None = None,
-        engine: EngineChoice = None,
-        report: RunReport | None = None,
-        **options: Any,
-    ) -> Iterator[pl.DataFrame]:
-        """The result piece by piece, in order, as answers come; stop iterating to stop asking.
-
-        Parameters
-        ----------
-        chunk_size
-            Rows of a piece (the last may have fewer); None: as they come.
-        engine, report, **options
-            As in `collect`.
-        """
-        rows = None if chunk_size is None else checked_rows("chunk_size", chunk_size)
-        frames = self._frames(engine, report)
-        return frames if rows is None else rechunked(frames, rows)
-
-    def sink_parquet(
-        self,
-        path: str | Path,
-        *,
-        engine: EngineChoice = None,
-        report: RunReport | None = None,
-        progress: bool = False,
-        **options: Any,
-    ) -> None:
-        """Write the result to a Parquet file as answers come; memory stays bounded.
-
-        Rows go to `<path>.partial`, which becomes `path` when all are written.
-
-        Parameters
-        ----------
-        path
-            The file, on this machine.
-        engine, report, progress
-            As in `collect`.
-        **options
-            Options of `pl.LazyFrame.sink_parquet`, such as `compression`.
-
-        Raises
-        ------
-        PlanError
-            The path is a folder or not local, or another query is writing there.
-        ContextOverflowError
-            As in `collect`; `error.partial` scans `<path>.partial`, which keeps the rows written so far.
-        """
-        place = local_file(path, options)
-        sink_parquet(self._frames(engine, report, progress), self._schema, place, options)
 
     def to_polars(self) -> pl.LazyFrame:
         """A real `pl.LazyFrame` that asks the model when it is collected.
@@ -276,34 +164,3 @@ class LazyFrame(Looking, RowVerbs):
         Projections, predicates and limits that Polars pushes into it join the plan.
         """
         return io_source(self, self._schema)
-
-    def _frames(self, engine: EngineChoice, report: RunReport | None, progress: bool = False) -> Iterator[pl.DataFrame]:
-        return self._run(self._planned(engine), engine, report, progress)
-
-    def _run(
-        self, plan: Node, engine: EngineChoice, report: RunReport | None, progress: bool
-    ) -> Iterator[pl.DataFrame]:
-        refuse_fork()
-        chosen = self._runner(engine)
-        report = checked_report(report)
-        frames = run_plan(plan, Run(default_engine if chosen is None else lambda: chosen, report))
-        return with_progress(frames, report, source_rows(self._plan)) if progress else frames
-
-    def _runner(self, engine: EngineChoice) -> Runner | None:
-        return self._engine if engine is None or isinstance(engine, str) else checked_engine(engine)
-
-    def _planned(self, engine: EngineChoice) -> Node:
-        """The plan as this engine will run it."""
-        if not holds_calls(self._plan):
-            return self._optimized()
-        refuse_fork()  # before the sources are looked at
-        return self._optimized(self._prices(self._runner(engine)))
-
-    def _optimized(self, prices: Prices | None = None) -> Node:
-        names = tuple(self._schema.names())
-        known = Prices.assumed() if prices is None else prices
-        plan = optimize(order_joins(choose_anchors(self._plan, known), known), prices=known)
-        return plan if columns(plan) == names else Project(plan, names)
-
-    def _concatenated(self, found: list[pl.DataFrame]) -> pl.DataFrame:
-        return pl.concat(found, rechunk=True) if found else pl.DataFrame(schema=self._schema)

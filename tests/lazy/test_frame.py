@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import os
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -74,8 +76,21 @@ def test_probabilities_are_a_second_column(engine: object) -> None:
     assert out["topic"].to_list()[2] is None
 
 
-def test_a_verb_keeps_its_documentation_and_signature() -> None:
-    assert "ai_if" in (FRAME.ai_filter.__doc__ or "")
+def options_of(function: Any) -> dict[str, inspect.Parameter]:
+    found = inspect.signature(function).parameters.items()
+    return {name: option for name, option in found if option.kind is option.KEYWORD_ONLY and name != "name"}
+
+
+@pytest.mark.parametrize(("expression", "verb", "method"), [
+    (qf.ai_if, "filter", "if_"), (qf.ai_score, "score", "score"), (qf.ai_classify, "classify", "classify"),
+], ids=["if", "score", "classify"])  # fmt: skip
+def test_verbs_and_methods_have_the_options_of_their_expression(expression: Any, verb: str, method: str) -> None:
+    wanted = options_of(expression)
+    assert {"selectivity", "layout", "overflow"} <= wanted.keys()
+    planned, eager = getattr(qf.LazyFrame, f"ai_{verb}"), getattr(FRAME, f"ai_{verb}")
+    for other in (planned, eager, getattr(qf.lazy(FRAME).ai, verb), getattr(pl.col("review").ai, method)):
+        assert options_of(other) == wanted
+    assert eager.__doc__ == planned.__doc__ and expression.__name__ in planned.__doc__
 
 
 # Rows and nulls -------------------------------------------------------------------------
