@@ -14,6 +14,7 @@ from quail_frames.plan.physical import AnswerOutput, Chain
 from quail_frames.plan.template import Slot, Template
 from quail_frames.runtime.engine import Engine
 from quail_frames.runtime.expected_labels import Label, Logits, decoded_label, tree_shares
+from quail_frames.runtime.loading import OpenedModel, open_model
 from quail_frames.runtime.models.attention import causal_attention
 from quail_frames.runtime.models.load import LoadedModel
 from quail_frames.runtime.tokens.assemble import assemble
@@ -23,11 +24,16 @@ LABELS = ("card arrival", "card arrival delayed", "card not working", "cash with
 ENDED = tuple(label for label in LABELS if label != "card arrival")
 
 
+@pytest.fixture(scope="module")
+def opened() -> OpenedModel:
+    return open_model("smollm2-135m", device="cpu", dtype="float32")
+
+
 @pytest.mark.parametrize("layout", ["document_first", "question_first"])
-def test_tries_score_like_whole_prompts(default_model: LoadedModel, layout: str) -> None:
+def test_tries_score_like_whole_prompts(default_model: LoadedModel, opened: OpenedModel, layout: str) -> None:
     tree = classify("trie_tree", LABELS, layout=layout, probabilities=True)
     decode = classify("trie_decode", ENDED, layout=layout)
-    answers = [ask(kv_budget, tree, decode) for kv_budget in (0, 1 << 28)]
+    answers = [ask(opened, kv_budget, tree, decode) for kv_budget in (0, 1 << 28)]
     for row in range(len(TEXTS)):
         prompts = answers[0][1]
         shares = tree_shares(*labels_of(default_model, LABELS), after(default_model, prompts[0][row], LABELS))
@@ -40,9 +46,9 @@ def test_tries_score_like_whole_prompts(default_model: LoadedModel, layout: str)
             assert got["decode"][row].as_py() == ENDED[chosen]
 
 
-def ask(kv_budget: int, *calls: AiClassify) -> tuple[pa.Table, list[list[np.ndarray]]]:
+def ask(opened: OpenedModel, kv_budget: int, *calls: AiClassify) -> tuple[pa.Table, list[list[np.ndarray]]]:
     """The answers, and each call's whole prompts."""
-    with Engine("smollm2-135m", dtype="float32", kv_budget=kv_budget, token_budget=200) as engine:
+    with Engine(opened, kv_budget=kv_budget, token_budget=200) as engine:
         planned = tuple(engine.resolve(call, (0,)) for call in calls)
         outputs = (AnswerOutput("tree", 0), AnswerOutput("decode", 1))
         batches = [pa.record_batch([pa.array(TEXTS)], names=["text"])]
@@ -71,7 +77,9 @@ def labels_of(model: LoadedModel, labels: Sequence[str]) -> tuple[list[Label], C
 def after(model: LoadedModel, prompt: np.ndarray, labels: Sequence[str]) -> Logits:
     """Log-probabilities of a next token after the prompt and any start of a label, from one pass for each label."""
     found: dict[Label, np.ndarray] = {}
-    for label in label_tokens(model, labels):
+    for label in sorted(label_tokens(model, labels), key=len, reverse=True):
+        if label in found:  # the start of another one
+            continue
         tokens = torch.from_numpy(np.concatenate([prompt, np.array(label, dtype=np.int32)]))
         positions = torch.arange(len(tokens))
         hidden = model.decoder.hidden(tokens, positions, causal_attention(), positions[len(prompt) - 1 :])
