@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from quail_frames.cost.work import EVERYTHING, Reach, Work, asks, pair_join, prefill
+from quail_frames.cost.work import EVERYTHING, Reach, Work, pair_join
 
 Price = Callable[[Work], float]
 """Seconds of some work."""
@@ -45,14 +45,14 @@ class Form:
 
 @dataclass(frozen=True)
 class Question:
-    """A TRUE/FALSE question about one text, or about a pair of texts of two relations.
+    """A TRUE/FALSE question about a pair of texts of two relations.
 
     Parameters
     ----------
     forms
         The question with each of its texts as the anchor.
     share
-        The part of the rows or pairs that pass.
+        The part of the pairs that pass.
     anchor
         The text that is the anchor, where that is fixed.
     candidates
@@ -64,8 +64,8 @@ class Question:
     """
 
     name: str
-    texts: tuple[Text, ...]
-    forms: tuple[Form, ...]
+    texts: tuple[Text, Text]
+    forms: tuple[Form, Form]
     share: float
     anchor: int | None = None
     candidates: float = 1.0
@@ -75,7 +75,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Joins:
-    """Relations by their numbers of rows, the questions that join and filter them, and where they are priced.
+    """Relations by their numbers of rows, the questions that join them, and where they are priced.
 
     `resident` texts are in memory row by row before the first join, because what stands below asks about them; they
     take no part of the budget.
@@ -183,9 +183,7 @@ def state_after(joins: Joins, state: State, step: Step) -> State:
     """Where a plan stands behind a step."""
     question = joins.questions[step.question]
     text = question.texts[step.anchor]
-    joined = state.joined
-    if len(question.texts) > 1:
-        joined = joined.union(each.relation for each in question.texts)
+    joined = state.joined.union(each.relation for each in question.texts)
     resident = state.resident | {text} if step.retain else state.resident - {text}
     return State(joined, state.asked | {step.question}, resident)
 
@@ -195,22 +193,16 @@ def step_seconds(joins: Joins, state: State, step: Step) -> float:
     question, reach = joins.questions[step.question], joins.reach
     text, form = question.texts[step.anchor], question.forms[step.anchor]
     anchors = alive(joins, state, text)
+    document, suffix = form.document + text.tokens, form.suffix + question.texts[1 - step.anchor].tokens
+    partners = pairs_of(joins, state, question) / max(anchors, 1e-9)
     there = text in state.resident
-    document = form.document + text.tokens
-    if len(question.texts) == 1:
-        work = prefill(0.0 if there else document, 0, reach)
-        work += asks(document, form.frame + form.suffix, 1, "unified", form.head_rows, reach)
-    else:
-        other = question.texts[1 - step.anchor]
-        partners = pairs_of(joins, state, question) / max(anchors, 1e-9)
-        suffix = form.suffix + other.tokens
-        work = pair_join(document, partners, suffix, form.frame, there, "tree", form.head_rows, reach)
+    work = pair_join(document, partners, suffix, form.frame, there, "tree", form.head_rows, reach)
     return joins.price(work * anchors)
 
 
 def rows_of(joins: Joins, state: State) -> float:
     """Expected rows of the relations joined so far, questions taken as independent."""
-    return every_row(joins, state) * math.prod(question.share for question in _inside(joins, state))
+    return every_row(joins, state) * math.prod(joins.questions[number].share for number in state.asked)
 
 
 def every_row(joins: Joins, state: State) -> float:
@@ -218,26 +210,15 @@ def every_row(joins: Joins, state: State) -> float:
     if not state.joined:
         return 1.0
     own = math.prod(joins.rows[number] for number in state.joined)
-    return own * math.prod(question.candidates for question in _inside(joins, state))
-
-
-def _inside(joins: Joins, state: State) -> list[Question]:
-    """Questions asked about the relations joined so far."""
-    asked = (joins.questions[number] for number in state.asked)
-    return [question for question in asked if all(text.relation in state.joined for text in question.texts)]
+    return own * math.prod(joins.questions[number].candidates for number in state.asked)
 
 
 def alive(joins: Joins, state: State, text: Text) -> float:
     """Expected distinct texts that are still there: `n (1 - (1 - share)^(rows each))`.
 
-    A relation not joined yet has the rows that its own questions left.
+    All of them until their relation is joined.
     """
-    single = [
-        q.share
-        for n in state.asked
-        if len((q := joins.questions[n]).texts) == 1 and q.texts[0].relation == text.relation
-    ]
-    different = min(text.distinct, joins.rows[text.relation] * math.prod(single))
+    different = min(text.distinct, joins.rows[text.relation])
     if text.relation not in state.joined or different <= 0:
         return different
     return still_there(different, every_row(joins, state), rows_of(joins, state))
@@ -263,14 +244,11 @@ def resident_tokens(joins: Joins, state: State) -> float:
 
 def _reachable(question: Question, state: State) -> bool:
     """Whether what the question reads is joined, but for the relation that it brings."""
-    sides = {text.relation for text in question.texts}
-    if len(sides) == 1:
-        return True
     if not state.joined >= question.needs:
         return False
     if question.brings is not None and question.brings in state.joined:
         return False
-    return not state.joined or bool(sides & state.joined)
+    return not state.joined or any(text.relation in state.joined for text in question.texts)
 
 
 def _add(kept: list[JoinPlan], plans: Sequence[JoinPlan], step: Step, seconds: float, tokens: float) -> None:

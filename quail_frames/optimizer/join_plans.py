@@ -100,7 +100,7 @@ def _text(chain: JoinChain, join: int, relation: int, table: Table, prices: Pric
 
 
 def _question(join: ChainJoin, texts: tuple[Text, Text], tables: list[Table], prices: Prices) -> Question:
-    forms = tuple(_form(join, relation, prices) for relation in join.sides)
+    forms = (_form(join, join.sides[0], prices), _form(join, join.sides[1], prices))
     share = prod(prices.statistics.share(predicate) for predicate in join.node.where)
     for key in join.keys or ():
         share /= max(*(distinct_keys(tables[relation], name) for relation, name in (key.left, key.right)), 1.0)
