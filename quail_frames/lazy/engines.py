@@ -36,7 +36,12 @@ class Runner(Protocol):
         ...
 
     def join(
-        self, plan: PairJoin, anchors: Iterable[AnchorBatch], partners: pa.RecordBatch, report: Any = None
+        self,
+        plan: PairJoin,
+        anchors: Iterable[AnchorBatch],
+        partners: pa.RecordBatch,
+        report: Any = None,
+        later: Sequence[pa.RecordBatch] = (),
     ) -> Iterator[pa.RecordBatch]:
         """Pairs in anchor order; see `quail_frames.runtime.operators.pairs`."""
         ...

@@ -50,7 +50,8 @@ class Run:
     it gives, by the identity (`id`) of the plan's node.
 
     `engine` is called when the first row needs a model. `overflow` is the error that a
-    step needing all its rows held back, to be raised behind the rows answered before it.
+    step needing all its rows held back, to be raised behind the rows answered before it. `asking` are the joins that
+    share their questions with others, with their partners, the uppermost first.
     """
 
     engine: Callable[[], Runner]
@@ -58,6 +59,7 @@ class Run:
     reports: dict[int, RunReport] | None = None
     counts: dict[int, int] | None = None
     overflow: ContextOverflowError | None = None
+    asking: list[tuple[AskPairs, pl.DataFrame]] = field(default_factory=list)
     _asked: Runner | None = None
     _open: list[Iterator[pa.RecordBatch]] = field(default_factory=list)
 

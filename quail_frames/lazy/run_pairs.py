@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain as chained
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,6 +50,8 @@ def joined_pairs(node: AskPairs, run: Run, below: Below) -> Frames:
     right = below.gathered(node.right)
     if not right.height and node.how in ("inner", "semi"):
         return
+    if node.remember and right.height:
+        run.asking.append((node, right))
     source = _with_rows(below.frames(node.left))
     if not right.height:
         yield from (paired(node, left, right, _nobody(left.height)) for left in source)
@@ -93,13 +96,21 @@ def _left_anchored(node: AskPairs, run: Run, right: pl.DataFrame, start: pl.Data
     engine = run.asked()
     anchors = _anchor_batches(chained([start], source), Cutter(node, "left", start, right), held.add)
     partners = to_record_batch(right.select(text_columns(node, "right")))
-    for batch in run.opened(engine.join(physical_join(node, engine), anchors, partners, run.report_of(node))):
+    plan, report = physical_join(node, engine), run.report_of(node)
+    for batch in run.opened(engine.join(plan, anchors, partners, report, _later(node, run))):
         decided = int(batch.schema.metadata[b"decided"])
         left_rows, right_rows = _rows_of(node, batch, begun, decided)
         if len(left_rows):
             yield paired(node, held.take(left_rows), right, right_rows)
         held.release(decided)
         begun = decided
+
+
+def _later(node: AskPairs, run: Run) -> list[pa.RecordBatch]:
+    """Partners of the joins above that ask the same, and wait for this one's rows."""
+    waiting = takewhile(lambda each: each[0] is not node, run.asking)
+    alike = [(above, right) for above, right in waiting if above.call.wording == node.call.wording]
+    return [to_record_batch(right.select(text_columns(above, "right"))) for above, right in alike if node.retain]
 
 
 def _anchor_batches(source: Frames, cutter: Cutter, hold: Callable[[pl.DataFrame], None]) -> Iterator[AnchorBatch]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Unpack
 
@@ -221,8 +221,12 @@ class Engine:
         anchors: Iterable[AnchorBatch],
         partners: pa.RecordBatch,
         report: RunReport | None = None,
+        later: Sequence[pa.RecordBatch] = (),
     ) -> Iterator[pa.RecordBatch]:
         """Ask a call of pairs; see `quail_frames.runtime.operators.pairs` for the output.
+
+        `later`: partners that later joins with this call (`remember`) will ask the anchors about; what their texts
+        and those of `partners` begin with alike is then computed once.
 
         Raises
         ------
@@ -232,7 +236,9 @@ class Engine:
         self._check_open()
         report = RunReport() if report is None else report
         call = self.compile(plan.call)
-        operator = PairOperator(plan, call, partners, self.tokenizer, self.memory, self.max_length, report, self._known)
+        operator = PairOperator(
+            plan, call, partners, self.tokenizer, self.memory, self.max_length, report, self._known, later
+        )
         return self._scheduler.run(operator, iter(anchors), report)
 
     def end(self, report: RunReport) -> None:

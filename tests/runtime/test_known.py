@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import quail_frames as qf
+from benchmarks.minimum import minimum_tokens
 from quail_frames.plan.calls import AiClassify, AiIf
 from quail_frames.plan.conditions import Answer
 from quail_frames.plan.physical import AnswerOutput, Chain, PairJoin, PlannedCall
@@ -25,6 +27,7 @@ from quail_frames.runtime.operators.candidates import AnchorBatch, Candidates
 from quail_frames.runtime.operators.known import KnownAnswers, KnownPairs, KnownRows
 from quail_frames.runtime.operators.lane import CallState
 from quail_frames.runtime.report import RunReport
+from quail_frames.runtime.tokens.assemble import assemble, concatenate
 from quail_frames.runtime.tokens.ragged import offsets_of
 
 MATCH = AiIf(Template(("Does ", Slot(0), " mention ", Slot(1), "?")), ("text", "term"))
@@ -43,6 +46,7 @@ def query_on(engine: Engine) -> Iterator[RunReport]:
     finally:
         engine.end(report)
         assert not len(engine._known)
+        assert engine.memory.contexts.pool.free == engine.memory.pages
 
 
 @pytest.fixture(scope="module")
@@ -56,13 +60,15 @@ def batch(name: str, values: list[str | None]) -> pa.RecordBatch:
     return pa.record_batch([pa.array(values, pa.string())], names=[name])
 
 
-def pairs_of(engine: Engine, plan: PairJoin, texts: Any, terms: Any, some: Any, report: RunReport) -> list[Any]:
+def pairs_of(
+    engine: Engine, plan: PairJoin, texts: Any, terms: Any, some: Any, report: RunReport, later: Any = ()
+) -> list[Any]:
     candidates = None
     if some is not None:
         lengths = np.array([len(own) for own in some], dtype=np.int64)
         candidates = Candidates.of_rows(np.array([row for own in some for row in own]), offsets_of(lengths))
     anchors = iter([AnchorBatch(batch("text", texts), candidates)] if texts else [])
-    found = engine.join(plan, anchors, batch("term", terms), report)
+    found = engine.join(plan, anchors, batch("term", terms), report, [batch("term", each) for each in later])
     return [tuple(row.values()) for out in found for row in out.to_pylist()]
 
 
@@ -71,16 +77,20 @@ def pairs_of(engine: Engine, plan: PairJoin, texts: Any, terms: Any, some: Any, 
 def test_joins_that_ask_the_same_find_what_they_would_alone(data: st.DataObject, engines: list[Engine]) -> None:
     engine = data.draw(st.sampled_from(engines))
     asked = set[tuple[str, str]]()
+    partners = [data.draw(TEXTS), data.draw(TEXTS)]
     with query_on(engine) as together:
-        for call in (MATCH, ALIAS):
-            texts, terms = data.draw(TEXTS), data.draw(TEXTS)
+        for number, call in enumerate((MATCH, ALIAS)):
+            texts, terms = data.draw(TEXTS), partners[number]
             some = st.lists(st.integers(0, max(len(terms) - 1, 0)), max_size=len(terms), unique=True).map(sorted)
             pairs = data.draw(st.none() | st.lists(some, min_size=len(texts), max_size=len(texts)))
             stop = data.draw(st.sampled_from(["never", "first_true"]))
-            plan = PairJoin(("text",), ("term",), engine.resolve(call, (0, 1), anchors=(0,)), stop, remember=True)
+            planned, retain = engine.resolve(call, (0, 1), anchors=(0,)), number == 0
+            plan = PairJoin(("text",), ("term",), planned, stop, retain, remember=True)
             before = together.asks
-            found = pairs_of(engine, plan, texts, terms, pairs, together)
-            assert found == pairs_of(engine, replace(plan, remember=False), texts, terms, pairs, RunReport())
+            found = pairs_of(engine, plan, texts, terms, pairs, together, partners[number + 1 :])
+            assert found == pairs_of(
+                engine, replace(plan, retain=False, remember=False), texts, terms, pairs, RunReport()
+            )
             everything = [list(range(len(terms)))] * len(texts)
             wanted = {
                 (texts[row], terms[term])
@@ -135,6 +145,29 @@ def test_two_joins_with_one_question_ask_a_pair_once_and_say_so() -> None:
     assert report.deduplicated >= passed
     assert "asked elsewhere in this query too" in both.explain()
     assert "asked elsewhere" not in one.explain()
+
+
+@pytest.mark.parametrize(("reads", "over"), [(1000, 1.0), (1, 1.1)])
+def test_what_partners_of_two_joins_begin_with_is_computed_once(reads: int, over: float, engines: list[Engine]) -> None:
+    first, second = ["alpha one", "beta one", "gamma"], ["alpha two", "beta two", "alpine", "gamma"]
+    texts = ["a text", "another"]
+    with Engine("oracle") as engine, query_on(engine) as report:
+        engine.memory.reads_of_a_token = reads
+        for terms, later, retain in ((first, [second], True), (second, [], False)):
+            planned = engine.resolve(MATCH, (0, 1), anchors=(0,))
+            plan = PairJoin(("text",), ("term",), planned, retain=retain, remember=True)
+            found = pairs_of(engine, plan, texts, terms, None, report, later)
+            alone = replace(plan, retain=False, remember=False)
+            assert found == pairs_of(engines[-1], alone, texts, terms, None, RunReport())
+        prompt, terms = engine.compile(planned).prompt, list(dict.fromkeys(first + second))
+        values = {0: engine.tokenizer.encode(texts), 1: engine.tokenizer.encode(terms)}
+        prompts = [
+            assemble((*prompt.document, *prompt.instruction, *prompt.question), each, 1)
+            for text, term in itertools.product(range(len(texts)), range(len(terms)))
+            for each in [{0: values[0].take(np.array([text])), 1: values[1].take(np.array([term]))}]
+        ]
+        least = minimum_tokens(concatenate(prompts), np.repeat(np.arange(len(texts)), len(terms)))
+    assert least <= report.fresh_tokens <= over * least
 
 
 @pytest.mark.parametrize("kind", ["self join", "the same frame twice"])

@@ -7,7 +7,7 @@ says something. It counts every ask.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -77,7 +77,12 @@ class ReferenceEngine:
                 return
 
     def join(
-        self, plan: PairJoin, anchors: Iterable[AnchorBatch], partners: pa.RecordBatch, report: Any = None
+        self,
+        plan: PairJoin,
+        anchors: Iterable[AnchorBatch],
+        partners: pa.RecordBatch,
+        report: Any = None,
+        later: Sequence[pa.RecordBatch] = (),
     ) -> Iterator[pa.RecordBatch]:
         known: dict[tuple[str, ...], Answered] = {}
         right = [tuple(partner.values()) for partner in partners.to_pylist()]

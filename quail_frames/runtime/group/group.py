@@ -128,8 +128,9 @@ class EngineGroup:
         anchors: Iterable[AnchorBatch],
         partners: pa.RecordBatch,
         report: RunReport | None = None,
+        later: Sequence[pa.RecordBatch] = (),
     ) -> Iterator[pa.RecordBatch]:
-        """As `Engine.join`."""
+        """As `Engine.join`; what `later` joins ask is not shared, for the devices would have to hear of it."""
         self._check_open()
         report = RunReport() if report is None else report
         source = Source(iter(anchors), partial(self._owners.of, self._query(report)))

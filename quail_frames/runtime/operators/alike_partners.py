@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from quail_frames.runtime.batch import AskBlock, Int32
 from quail_frames.runtime.kv.memory import Memory
@@ -24,10 +25,14 @@ DEEPEST = 8
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """`group` [units]: the group of each partner unit, -1 for none; `starts`: what its questions begin with."""
+    """`group` [units]: the group of each partner unit, -1 for none; `starts`: what its questions begin with.
+
+    `later` [groups]: partners of other joins that begin so too, and will be asked of the same anchors.
+    """
 
     group: Int64
     starts: Ragged
+    later: Int64
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +40,15 @@ class AlikePartners:
     """Groups of neighbours whose questions begin alike, and, level by level, groups inside these that go on alike."""
 
     levels: tuple[Level, ...]
+
+    def part(self, own: npt.NDArray[np.bool_]) -> AlikePartners:
+        """The groups as one join sees them, to which these of the questions belong; the others are asked later."""
+        found = []
+        for level in self.levels:
+            others = level.group[~own]
+            later = np.bincount(others[others >= 0], minlength=len(level.starts))
+            found.append(Level(level.group[own], level.starts, later))
+        return AlikePartners(tuple(found))
 
     @staticmethod
     def of(questions: Ragged, left: int = 1) -> AlikePartners:
@@ -52,13 +66,17 @@ class AlikePartners:
 
 @dataclass(frozen=True, eq=False)
 class Starts:
-    """What the pairs of a batch see: `context` and `prefix` of each pair, and how many tokens it need not feed."""
+    """What the pairs of a batch see: `context` and `prefix` of each pair, and how many tokens it need not feed.
+
+    `wanted`: copies that another join will want, each with the number of a pair that sees it and its start.
+    """
 
     context: Int32
     prefix: Int64
     skip: Int64
     forks: Int32
     blocks: tuple[AskBlock, ...] = ()
+    wanted: tuple[tuple[int, int, Int32], ...] = ()
 
 
 def sorted_questions(questions: Ragged) -> Int64:
@@ -67,14 +85,15 @@ def sorted_questions(questions: Ragged) -> Int64:
 
 
 def share_starts_of_partners(
-    alike: AlikePartners, units: Int64, contexts: Int32, prefixes: Int64, memory: Memory
+    alike: AlikePartners, units: Int64, contexts: Int32, prefixes: Int64, memory: Memory, skip: Int64 | None = None
 ) -> Starts:
     """Pairs of one batch, each on its anchor's context or on a copy of it that holds its group's start.
 
-    Idle contexts are not evicted for copies; where pages are short, pairs are asked as they are.
+    Idle contexts are not evicted for copies; where pages are short, pairs are asked as they are. `skip`: tokens of
+    each question that its context holds already.
     """
-    skip, forks = np.zeros(len(units), dtype=np.int64), np.zeros(0, dtype=np.int32)
-    found = Starts(contexts, prefixes, skip, forks)
+    none = np.zeros(len(units), dtype=np.int64)
+    found = Starts(contexts, prefixes, none if skip is None else skip, np.zeros(0, dtype=np.int32))
     for level in alike.levels:
         found = _with_level(level, units, found, memory)
     return found
@@ -90,7 +109,7 @@ def _with_level(level: Level, units: Int64, before: Starts, memory: Memory) -> S
     groups, chosen = distinct & 0xFFFFFFFF, pairs[first]
     sources, prefixes, known = before.context[chosen], before.prefix[chosen], before.skip[chosen]
     new = level.starts.lengths[groups] - known
-    worth = (counts - 1) * new >= np.maximum(LEAST_SAVED, prefixes // memory.reads_of_a_token)
+    worth = (counts - 1 + level.later[groups]) * new >= np.maximum(LEAST_SAVED, prefixes // memory.reads_of_a_token)
     pages = np.where(worth, pages_for(prefixes + new) - prefixes // PAGE, 0)
     own = np.flatnonzero(worth & (np.cumsum(pages) <= memory.contexts.pool.free // 2))
     if not len(own):
@@ -105,7 +124,13 @@ def _with_level(level: Level, units: Int64, before: Starts, memory: Memory) -> S
     skip[pairs[moved]] += new[inverse[moved]]
     tokens = without_heads(level.starts.take(groups[own]), known[own])
     block = AskBlock(sources[own], prefixes[own], tokens, tokens.lengths, into=forks)
-    return Starts(context, prefix, skip, np.concatenate([before.forks, forks]), (*before.blocks, block))
+    wanted = [
+        (int(fork), int(pair), level.starts[group])
+        for fork, pair, group in zip(forks, chosen[own], groups[own].tolist(), strict=True)
+        if level.later[group]
+    ]
+    every = np.concatenate([before.forks, forks])
+    return Starts(context, prefix, skip, every, (*before.blocks, block), (*before.wanted, *wanted))
 
 
 def without_heads(lists: Ragged, skip: Int64) -> Ragged:
@@ -172,4 +197,5 @@ def _level(questions: Ragged, runs: list[tuple[int, int, int]]) -> Level:
     group = np.full(len(questions), -1, dtype=np.int64)
     for number, (start, stop, _) in enumerate(runs):
         group[start:stop] = number
-    return Level(group, Ragged.of(questions[start][:count] for start, _, count in runs))
+    starts = Ragged.of(questions[start][:count] for start, _, count in runs)
+    return Level(group, starts, np.zeros(len(runs), dtype=np.int64))

@@ -31,6 +31,8 @@ class Anchor:
     start: bytes = b""
     texts: Hashable = None
     """What another join knows it by."""
+    branches: list[tuple[int, int, Int64]] = field(default_factory=list)
+    """(context, tokens of its start, partner units that begin so), left by another join."""
 
     @property
     def done(self) -> bool:
@@ -53,12 +55,26 @@ class Anchor:
         self.pending = NONE if first and len(passed) else self.pending[truths < 0]
 
 
+@dataclass(frozen=True, eq=False)
+class Branch:
+    """A copy of an anchor's context that holds what some partners `start` with; `document`: all that it holds."""
+
+    context: int
+    anchor: Hashable
+    document: Document
+    start: npt.NDArray[np.int32]
+
+
 @dataclass(eq=False)
 class Lent:
-    """Contexts that a block's pairs read, to be closed once none of `pairs` pairs waits for its answer."""
+    """Contexts that a block's pairs read, to be closed once none of `pairs` pairs waits for its answer.
+
+    Those of `branches` stay for another join instead.
+    """
 
     contexts: npt.NDArray[np.int32]
     pairs: int
+    branches: list[Branch] = field(default_factory=list)
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from quail_frames.plan.physical import PlannedCall
 from quail_frames.runtime.operators.lane import CallState, Growing
-from quail_frames.runtime.tokens.ragged import Int64
+from quail_frames.runtime.tokens.ragged import Int32, Int64
 
 Int8 = npt.NDArray[np.int8]
 MOST_ROWS = 1 << 22
@@ -74,6 +74,8 @@ class KnownPairs:
         self._numbers: dict[Hashable, int] = {}
         self._truths: dict[Hashable, Int8] = {}
         self._held = 0
+        self.branches: dict[Hashable, list[Int32]] = {}
+        """Starts of partners that memory may hold behind an anchor; see `branches.py`."""
 
     def numbers(self, partners: Sequence[Hashable]) -> Int64:
         """A number for each partner's texts, the same whenever they come."""

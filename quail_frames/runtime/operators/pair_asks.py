@@ -16,6 +16,7 @@ from quail_frames.runtime.kv.memory import Memory
 from quail_frames.runtime.operators.alike_partners import share_starts_of_partners, without_heads
 from quail_frames.runtime.operators.anchors import NONE, Anchor, AskedPairs, Lent, Picked
 from quail_frames.runtime.operators.asks import suffix_block
+from quail_frames.runtime.operators.branches import Branches
 from quail_frames.runtime.operators.learning import Share
 from quail_frames.runtime.operators.pair_prompts import PairPrompts
 from quail_frames.runtime.report import RunReport
@@ -36,11 +37,13 @@ class PairAsks:
         memory: Memory,
         report: RunReport,
         share: Share,
+        branches: Branches | None = None,
     ) -> None:
         self.pending = 0
         self._stop, self._prompts, self._memory, self._report, self._share = stop, prompts, memory, report, share
         self._longest = int(prompts.question.lengths.max(initial=0))
         self._lent: dict[Lent, None] = {}
+        self._branches = branches
 
     def drop(self, anchor: Anchor) -> None:
         """Ask nothing more of the anchor."""
@@ -63,7 +66,10 @@ class PairAsks:
             tag.lent.pairs -= len(tag.units)
             if not tag.lent.pairs:
                 del self._lent[tag.lent]
-                self._memory.contexts.close(tag.lent.contexts)
+                left = [branch.context for branch in tag.lent.branches]
+                self._memory.contexts.close(np.setdiff1d(tag.lent.contexts, left))
+                if self._branches is not None:
+                    self._branches.leave(tag.lent.branches)
 
     def close(self) -> None:
         """Give the contexts of all blocks back."""
@@ -111,6 +117,8 @@ class PairAsks:
             anchor.prefix = length
             if resident < length:
                 picked.opened.append((anchor, resident))
+            if self._branches is not None:
+                self._branches.find(anchor)
         picked.anchors.append(anchor)
         picked.units.append(anchor.pending[:count])
         self._start(anchor, count)
@@ -141,8 +149,10 @@ class PairAsks:
         units = np.concatenate(picked.units)
         context = np.repeat(np.array([anchor.context for anchor in picked.anchors], dtype=np.int32), counts)
         prefix = np.repeat(np.array([anchor.prefix for anchor in picked.anchors]), counts)
-        starts = share_starts_of_partners(self._prompts.alike, units, context, prefix, room.memory)
-        lent = Lent(starts.forks, len(units))
+        skip = None if self._branches is None else self._branches.seen(picked, context, prefix)
+        starts = share_starts_of_partners(self._prompts.alike, units, context, prefix, room.memory, skip)
+        wanted = [] if self._branches is None else self._branches.made(starts, picked)
+        lent = Lent(starts.forks, len(units), wanted)
         self._lent[lent] = None
         for start in starts.blocks:
             room.add(start, None)

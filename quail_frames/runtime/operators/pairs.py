@@ -8,7 +8,7 @@ attention reads.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from quail_frames.runtime.compiled import CompiledCall, Tokenizer
 from quail_frames.runtime.kv.memory import Memory
 from quail_frames.runtime.kv.pages import PAGE
 from quail_frames.runtime.operators.anchors import NONE, Anchor, AskedPairs
+from quail_frames.runtime.operators.branches import Branches
 from quail_frames.runtime.operators.candidates import AnchorBatch
 from quail_frames.runtime.operators.failures import NOTHING_FAILED, Failed
 from quail_frames.runtime.operators.inputs import InputColumn
@@ -58,6 +59,7 @@ class PairOperator:
         limit: int,
         report: RunReport,
         known: KnownAnswers | None = None,
+        later: Sequence[pa.RecordBatch] = (),
     ) -> None:
         self.plan, self.call = plan, call
         self._tokenizer, self._memory, self._limit, self._report = tokenizer, memory, limit, report
@@ -68,13 +70,16 @@ class PairOperator:
         self._rows: deque[tuple[int, Anchor | None, Int64 | None]] = deque()
         self._read = 0
         self._share = Share.of(call.planned.call, Answer(0))
-        self.prompts = PairPrompts.of(plan, call, partners, tokenizer, limit)
-        self.partners = self.prompts.partners
-        self._asks = PairAsks(plan.stop, self.prompts, memory, report, self._share)
         self._known: KnownPairs | None = None
         if known is not None and plan.remember:
             self._known = known.pairs(plan.call, len(plan.anchor_inputs), report)
+        self.prompts = PairPrompts.of(plan, call, partners, tokenizer, limit, later if self._known is not None else ())
+        self.partners = self.prompts.partners
+        self._branches: Branches | None = None
+        if self._known is not None:
             self._numbers = self._known.numbers(self.prompts.keys_of_units(partners, plan.partner_inputs))
+            self._branches = Branches(self._known, self.prompts, memory, report)
+        self._asks = PairAsks(plan.stop, self.prompts, memory, report, self._share, self._branches)
 
     @property
     def finished(self) -> bool:
@@ -245,3 +250,5 @@ class PairOperator:
         self._memory.contexts.close(np.array([anchor.context for anchor in held], dtype=np.int32))
         for anchor in held:
             anchor.context = -1
+        if self._branches is not None:
+            self._branches.close(anchors)
