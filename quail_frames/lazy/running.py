@@ -18,6 +18,7 @@ from quail_frames.lazy.sources import local_file, sink_parquet
 from quail_frames.optimizer.anchors import choose_anchors
 from quail_frames.optimizer.prices import Prices
 from quail_frames.optimizer.rules import optimize
+from quail_frames.optimizer.rules.name_in_joins import name_in_joins
 from quail_frames.optimizer.rules.order_joins import order_joins
 from quail_frames.plan.logical import Node, Project, asks, columns, holds_calls, source_rows
 from quail_frames.runtime.report import RunReport
@@ -142,7 +143,8 @@ class Running(Looking):
     def _optimized(self, prices: Prices | None = None) -> Node:
         names = tuple(self._schema.names())
         known = Prices.assumed() if prices is None else prices
-        plan = optimize(order_joins(choose_anchors(self._plan, known), known), prices=known)
+        anchored = choose_anchors(name_in_joins(self._plan), known)
+        plan = optimize(order_joins(anchored, known), prices=known)
         return plan if columns(plan) == names else Project(plan, names)
 
     def _concatenated(self, found: list[pl.DataFrame]) -> pl.DataFrame:

@@ -9,6 +9,7 @@ from quail_frames.optimizer.anchors import choose_anchors
 from quail_frames.optimizer.join_chain import JoinChain, chains
 from quail_frames.optimizer.join_plans import WORTH_IT, joins_of, planned_joins
 from quail_frames.optimizer.prices import Prices
+from quail_frames.optimizer.rules.name_in_joins import name_in_joins
 from quail_frames.plan.calls import describe_call
 from quail_frames.plan.logical import AskPairs, Node, walk
 
@@ -20,7 +21,7 @@ _FORMULA = (
 
 def join_decisions(planned: Node, written: Node, prices: Prices) -> tuple[Choice, ...]:
     """One decision for each chain of inner AI joins that could have another order."""
-    anchored = choose_anchors(written, prices)
+    anchored = choose_anchors(name_in_joins(written), prices)
     return tuple(_decision(chain, planned, prices) for chain in chains(anchored) if chain.movable)
 
 

@@ -109,8 +109,7 @@ def subquery_join(side: Side, scope: Scope, node: exp.Expr, tables: Tables) -> S
     negated = isinstance(inner, exp.Not)
     test: Any = unwrapped(inner.this) if negated else inner
     how: How = "anti" if negated else "semi"
-    query = test.args["query"] if isinstance(test, exp.In) else test.this
-    query = query.this if isinstance(query, exp.Subquery) else query
+    query = _query_of(test.args["query"] if isinstance(test, exp.In) else test.this)
     if isinstance(test, exp.In):
         return _in(side, scope, test, query, how, tables)[0]
     return _exists(side, scope, test, query, how, tables)

@@ -8,6 +8,7 @@ import pytest
 
 from quail_frames.optimizer.rules import optimize
 from quail_frames.optimizer.rules.keep_resident import keep_resident
+from quail_frames.optimizer.rules.name_in_joins import name_in_joins
 from quail_frames.optimizer.rules.prune_columns import prune_columns
 from quail_frames.optimizer.rules.push_filters import push_filters
 from quail_frames.optimizer.rules.share_anchors import share_anchors
@@ -121,3 +122,14 @@ def test_documents_stay_for_another_branch_over_the_same_source() -> None:
     joined = keep_resident(join(join(), right=SOURCE, anchor="right", slots=(("left", "x"), ("right", "a"))))
     assert isinstance(joined, AskPairs) and isinstance(joined.left, AskPairs)
     assert (joined.left.retain, joined.retain) == (True, False)
+
+
+def test_names_given_right_above_a_join_are_the_joins_own() -> None:
+    def named(**names: str) -> Select:
+        shown = [(name, names.get(name, name)) for name in columns(join())]
+        return Select(join(), tuple(replace(column(name), names=(after,)) for name, after in shown))
+
+    assert name_in_joins(named(y="y_2")) == join(right_names=(("x", "x"), ("y", "y_2")))
+    assert name_in_joins(named()) == join()
+    for kept in (named(a="other"), replace(named(), expressions=named().expressions[1:])):
+        assert name_in_joins(kept) == kept
