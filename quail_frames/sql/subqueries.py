@@ -14,7 +14,7 @@ from quail_frames.sql.aggregates import aggregates_in
 from quail_frames.sql.joins import How, Side, joined
 from quail_frames.sql.problems import fail
 from quail_frames.sql.scalars import Translator
-from quail_frames.sql.scope import Bound, Scope, conjuncts, tables_of, unique_name, unwrapped
+from quail_frames.sql.scope import Bound, Scope, Table, conjuncts, tables_of, unique_name, unwrapped
 from quail_frames.sql.tables import Source, Tables, merged_by_using, planned_from, used_keys
 
 
@@ -30,7 +30,7 @@ def scalar_subqueries(select: exp.Select, tables: Tables) -> Iterator[Source]:
         bound = Bound(this=name, table=table.number)
         bound.meta.update(_place_of(node))
         node.replace(bound)
-        yield Source(type(table)(table.number, None, (name,), hidden), frame, exp.Join())
+        yield Source(Table(table.number, None, (name,), hidden), frame, exp.Join())
 
 
 def is_scalar(node: exp.Subquery) -> bool:
