@@ -21,7 +21,7 @@ help:
 	@echo "make gpu-check PYTHON=python3   on a CUDA machine: kernel tests, parity, figures in benchmarks/out/gpu; installs nothing"
 	@echo "make backend-check PEER_PYTHON=/path/to/python   native and vLLM answers side by side, where both are installed"
 	@echo "make server-check PEER_PYTHON=/path/to/python    backend=\"openai\" against vLLM's own server, started from that Python"
-	@echo "make train-decide  train the decision model again: DATA=folder of training sets, THREADS=cores; see training/README.md"
+	@echo "make train-decide  train the decision model again: DATA=folder of training sets, WORKERS=cores; see training/README.md"
 	@echo "make clean      remove $(VENV), caches and build outputs"
 
 demo: $(VENV)/.demo
@@ -58,10 +58,10 @@ server-check:
 	$(PEER_PYTHON) -m benchmarks.server_check --json benchmarks/out/server_check.json
 
 DATA ?= ../shared/training
-THREADS ?= 2
+WORKERS ?= 2
 train-decide: $(VENV)/.dev
-	$(BIN)/python -m training.train --data $(DATA) --threads $(THREADS)
-	$(BIN)/python -m training.finish --data $(DATA) --threads $(THREADS)
+	$(BIN)/python -m training.train --data $(DATA) --workers $(WORKERS)
+	$(BIN)/python -m training.finish --data $(DATA) --threads $(WORKERS)
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

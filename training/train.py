@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from quail_frames.runtime.models.load import load_model
+from quail_frames.tuning import workers
 from quail_frames.tuning.examples import Example, Prompter
 from quail_frames.tuning.trainer import Recipe, StepReport, Trainer
 from training.corpus import FOLDER, Corpus
@@ -20,7 +21,7 @@ from training.units.builder import Builder
 from training.units.mixture import draw
 
 BASE = "smollm2-135m"
-TOKENS = 640_000
+TOKENS = 720_000
 RECENT = 15
 
 
@@ -36,33 +37,38 @@ def example_source(builder: Builder, prompter: Prompter, seed: int) -> Callable[
 
 def main() -> None:
     arguments = parse()
-    torch.set_num_threads(arguments.threads)
     arguments.out.mkdir(parents=True, exist_ok=True)
+    workers.run(arguments.workers, train, arguments)
+
+
+def train(own: workers.Workers, arguments: argparse.Namespace) -> None:
+    """What each process does: the same run, of which it computes its share."""
+    torch.set_num_threads(1)
     model = load_model(BASE, dtype="float32")
     source = example_source(Builder(Corpus(arguments.data)), Prompter(model.tokenizer), arguments.seed)
     recipe = Recipe(tokens=arguments.tokens, seed=arguments.seed)
-    trainer = Trainer(model, recipe, source)
+    trainer = Trainer(model, recipe, source, workers=own)
     checkpoint = arguments.out / "checkpoint.pt"
     if checkpoint.exists():
         trainer.load(checkpoint)
         print(f"going on from step {trainer.progress.step}, {trainer.progress.tokens} tokens", flush=True)
-    run(trainer, checkpoint, arguments.minutes)
+    run(trainer, checkpoint, first=own.rank == 0)
 
 
-def run(trainer: Trainer, checkpoint: Path, minutes: float) -> None:
-    """Train, print a line a step, save every few minutes."""
-    started = saved = time.monotonic()
+def run(trainer: Trainer, checkpoint: Path, first: bool) -> None:
+    """Train; the first process prints a line a step and saves every few minutes."""
+    saved = time.monotonic()
     recent: deque[StepReport] = deque(maxlen=RECENT)
     for report in trainer.steps():
+        if not first:
+            continue
         recent.append(report)
         print(line(trainer, recent), flush=True)
-        now = time.monotonic()
-        if now - saved > 180:
+        if time.monotonic() - saved > 180:
             trainer.save(checkpoint)
-            saved = now
-        if now - started > minutes * 60:
-            break
-    trainer.save(checkpoint)
+            saved = time.monotonic()
+    if first:
+        trainer.save(checkpoint)
 
 
 def line(trainer: Trainer, recent: deque[StepReport]) -> str:
@@ -90,8 +96,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("training/out"), help="folder for checkpoints")
     parser.add_argument("--tokens", type=int, default=TOKENS, help="length of the run")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--minutes", type=float, default=120.0, help="stop after so many minutes in any case")
+    parser.add_argument("--workers", type=int, default=2, help="processes, of one thread each")
     return parser.parse_args()
 
 

@@ -18,6 +18,7 @@ from quail_frames.tuning.examples import Answer, Example, Prompter
 from quail_frames.tuning.forward import TrainingDecoder, batch_of
 from quail_frames.tuning.head import Reader, is_right, loss_of, new_head
 from quail_frames.tuning.lora import LoraShape, new_adapters
+from quail_frames.tuning.workers import ALONE, Workers
 
 KIND_WEIGHTS = {"true_false": 1.0, "letters": 1.5, "decision_choice": 2.0}
 """A choice costs several times a yes/no question's tokens, so there are fewer of them."""
@@ -88,9 +89,10 @@ class Trainer:
         recipe: Recipe,
         example: Callable[[int], Example],
         start: Mapping[str, Tensor] | None = None,
+        workers: Workers = ALONE,
     ) -> None:
-        """Start from new factors and a new head, or from those of another adapter."""
-        self.recipe, self._example = recipe, example
+        """Start from new factors and a new head, or from those of another adapter; `workers` share every step."""
+        self.recipe, self._example, self._workers = recipe, example, workers
         generator = torch.Generator().manual_seed(recipe.seed)
         config = model.decoder.config
         fresh = new_adapters(config, recipe.lora, generator) | new_head(
@@ -126,10 +128,7 @@ class Trainer:
         started = time.perf_counter()
         examples = self._next_batch()
         factor = self.recipe.factor(self.progress.step, self.progress.tokens)
-        answers = [answer for example in examples for answer in example.answers]
-        logits = self.reader.logits(self.decoder.hidden(batch_of(examples)), answers)
-        loss = mean_loss(logits, answers)
-        loss.backward()
+        loss, right = self._gradients(examples)
         gradient = torch.nn.utils.clip_grad_norm_(list(self.tensors.values()), self.recipe.clip)
         for group in self.optimizer.param_groups:
             group["lr"] = group["full"] * factor
@@ -139,7 +138,22 @@ class Trainer:
         self.progress.step += 1
         self.progress.tokens += sum(len(example.tree) for example in examples)
         self.progress.seconds += time.perf_counter() - started
-        return StepReport(self.progress, loss.item(), factor, float(gradient), tally(logits, answers))
+        return StepReport(self.progress, loss, factor, float(gradient), right)
+
+    def _gradients(self, examples: Sequence[Example]) -> tuple[float, dict[str, tuple[int, int]]]:
+        """Gradients of the batch's mean loss; returns the loss and the tally of what this process computed of it."""
+        weight = sum(map(weight_of, (answer for example in examples for answer in example.answers)))
+        mine = [examples[number] for number in self._workers.own([len(example.tree) for example in examples])]
+        loss, right = 0.0, dict[str, tuple[int, int]]()
+        if mine:
+            answers = [answer for example in mine for answer in example.answers]
+            logits = self.reader.logits(self.decoder.hidden(batch_of(mine)), answers)
+            part = sum_of_losses(logits, answers) / weight
+            part.backward()
+            own_weight = sum(map(weight_of, answers))
+            loss, right = part.item() * weight / own_weight, tally(logits, answers)
+        self._workers.add_up(self.tensors.values())
+        return loss, right
 
     def _next_batch(self) -> list[Example]:
         examples: list[Example] = []
@@ -174,11 +188,15 @@ class Trainer:
         self.decoder.refresh()
 
 
-def mean_loss(logits: Sequence[Tensor], answers: Sequence[Answer]) -> Tensor:
-    """Cross-entropy over the answers, weighted by kind."""
-    weights = [answer.weight * KIND_WEIGHTS[answer.kind] for answer in answers]
+def weight_of(answer: Answer) -> float:
+    """How much an answer counts in the loss."""
+    return answer.weight * KIND_WEIGHTS[answer.kind]
+
+
+def sum_of_losses(logits: Sequence[Tensor], answers: Sequence[Answer]) -> Tensor:
+    """Weighted sum of the answers' cross-entropies."""
     losses = [loss_of(values, answer) for values, answer in zip(logits, answers, strict=True)]
-    return (torch.stack(losses) * torch.tensor(weights)).sum() / sum(weights)
+    return (torch.stack(losses) * torch.tensor([weight_of(answer) for answer in answers])).sum()
 
 
 def tally(logits: Sequence[Tensor], answers: Sequence[Answer]) -> dict[str, tuple[int, int]]:

@@ -17,8 +17,8 @@ from quail_frames.tuning.examples import Prompter
 
 
 @pytest.fixture(scope="session")
-def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
-    """Three random layers of width 48."""
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three random layers of width 48, as files."""
     torch.manual_seed(7)
     config = LlamaConfig(
         vocab_size=320,
@@ -36,7 +36,12 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
     folder = tmp_path_factory.mktemp("tiny")
     model.save_pretrained(folder)
     _tokenizer().save(str(folder / "tokenizer.json"))
-    return load_model(folder, dtype="float32")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tiny_folder: Path) -> LoadedModel:
+    return load_model(tiny_folder, dtype="float32")
 
 
 def _tokenizer() -> Tokenizer:

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from quail_frames.errors import ModelError
-from quail_frames.runtime.models.load import LoadedModel
+from quail_frames.runtime.models.load import LoadedModel, load_model
+from quail_frames.tuning import workers
 from quail_frames.tuning.adapter_file import AdapterFacts, trainable, write_adapter
 from quail_frames.tuning.calibration import (
     area_under_curve,
@@ -57,7 +58,7 @@ def test_equal_seeds_give_equal_questions(prompter: Prompter, training_sets: Pat
 def test_every_task_of_the_mixture_can_be_built(training_sets: Path) -> None:
     for held_out in (False, True):
         builder = Builder(Corpus(training_sets, held_out), held_out)
-        for make, _ in MIXTURE:
+        for make, _, _ in MIXTURE:
             for number in range(20):
                 unit = make(builder, random.Random(number))
                 assert all(item.target >= 0 and item.group for item in unit)
@@ -107,6 +108,28 @@ def test_a_resumed_run_is_the_run_that_was_not_stopped(
     assert resumed.progress.units == whole.progress.units and resumed.progress.tokens == whole.progress.tokens
     for name, tensor in whole.tensors.items():
         torch.testing.assert_close(resumed.tensors[name], tensor, rtol=0, atol=0)
+
+
+def train_and_answer(own: workers.Workers, folder: Path, out: Path) -> None:
+    """A few steps of this process's share; the first process writes what the model answers then."""
+    model = load_model(folder, dtype="float32")
+    example = colours(Prompter(model.tokenizer))
+    trainer = Trainer(model, RECIPE, example, workers=own)
+    for _ in range(4):
+        trainer.step()
+    if own.rank == 0:
+        torch.save((trainer.progress.units, trainer.answer([example(0), example(1)])), out)
+
+
+def test_processes_that_share_the_steps_learn_what_one_alone_learns(tiny_folder: Path, tmp_path: Path) -> None:
+    answers = []
+    for count in (1, 2):
+        workers.run(count, train_and_answer, tiny_folder, tmp_path / f"{count}.pt")
+        answers.append(torch.load(tmp_path / f"{count}.pt", weights_only=True))
+    (units, alone), (units_of_both, together) = answers
+    assert units_of_both == units > 0
+    for first, second in zip(alone, together, strict=True):
+        torch.testing.assert_close(second, first, rtol=1e-3, atol=1e-3)
 
 
 def test_an_adapter_file_keeps_factors_and_facts(tiny_model: LoadedModel, prompter: Prompter, tmp_path: Path) -> None:

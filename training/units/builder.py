@@ -20,19 +20,16 @@ NEGATIVE_SIGN = (90, 240)
 OTHER_TASKS = (220, 520)
 ALL_TASKS = (330, 620)
 NEGATIONS = (450, 700)
-FOCUS = 1050
-HARD_INTENTS = 1900
-LAST_PART = 2001
-RELATIONS = 2789
+HARD_INTENTS = 1500
+RELATIONS = (1300, 2000)
 LAST_STAGE = 1 << 30
 """The curriculum, in units. From the balanced mixture the loss stays at chance for hundreds of steps: no answer follows
 from the document or the question alone. So a run begins with one sign of opinion, which is learnt in twenty steps; the
-other sign, intents, all tasks and negated wordings come in one after the other, each over the units named here.
-From unit `FOCUS` on the shares shift to what the model is for, with fewer negated wordings; wrong intents are far
-ones up to `HARD_INTENTS`. Whether a statement follows from a text is learnt last, when sentiment and intents stand:
-contrasts join at `LAST_PART`, and from `RELATIONS` on such pairs and statements are two fifths of what is drawn.
+other sign, intents, all tasks and negated wordings come in one after the other, each over the units named here. Wrong
+intents are far ones up to `HARD_INTENTS`. Whether a statement follows from a text is learnt when sentiment and intents
+stand: over `RELATIONS` such pairs and statements grow to two fifths of what is drawn.
 """
-NEGATED, NEGATED_IN_FOCUS = 0.3, 0.12
+NEGATED = 0.15
 
 
 def ramp(unit: int, start: int, end: int) -> float:
@@ -60,12 +57,12 @@ class Builder:
     @property
     def negated(self) -> float:
         """Share of negated wordings."""
-        return NEGATED * ramp(self.unit, *NEGATIONS) if self.unit < FOCUS else NEGATED_IN_FOCUS
+        return NEGATED * ramp(self.unit, *NEGATIONS)
 
     @property
     def easy(self) -> bool:
         """Whether wrong intents are far from the right one."""
-        return FOCUS <= self.unit < HARD_INTENTS
+        return self.unit < HARD_INTENTS
 
     def wording(self, wordings: Wordings, rng: Random, negated: bool) -> str:
         """A wording that may be used: one of training, or one held out."""

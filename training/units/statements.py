@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from training import wordings as w
 from training.calls import CHOICES, ask, ask_pair, choose_pair
 from training.corpus import Row, cut
-from training.units.builder import RELATIONS, Builder, Maker, Random, Unit, noun
+from training.units.builder import Builder, Maker, Random, Unit, noun
 from training.wordings import Wordings
 
 NLI_NUMBER = {"entailment": 0, "contradiction": 1, "neutral": 2}
 TRIES = 100
 """Texts that are drawn until one has both a statement that follows and one that contradicts it."""
 TWO_COLUMNS = 0.3
-"""Share of the pairs that are asked as two columns of one row, from unit `RELATIONS` on."""
+"""Share of the pairs that are asked as two columns of one row."""
+UNDECIDED_FIRST = 0.3
+"""How often a wrong answer is taken from a neutral statement rather than from the opposite one."""
 
 
 def nli_rows(builder: Builder, rng: Random) -> list[Row]:
@@ -28,18 +32,29 @@ def nli_rows(builder: Builder, rng: Random) -> list[Row]:
 def nli_pairs(builder: Builder, rng: Random) -> Unit:
     """Entails, contradicts or neither, as pairs of a join, either side the anchor, or as two columns of a row."""
     rows = [row for row in nli_rows(builder, rng) if len(row.text) < 400]
-    unit: Unit = []
     which = rng.choices((0, 1, 2), (5, 5, 1))[0]
     wordings = (w.ENTAILS, w.CONTRADICTS, w.UNDECIDED)[which]
     part = wordings[5::6] if builder.held_out else [t for n, t in enumerate(wordings) if n % 6 != 5]
     template = rng.choice(part or wordings)
-    anchor: int | None = rng.choice((0, 0, 1))
-    if builder.unit >= RELATIONS and rng.random() < TWO_COLUMNS:
-        anchor = None
-    for row in rows if anchor == 0 else rows[:1] if anchor == 1 else rows[:2]:
-        truth = float(NLI_NUMBER[row.label] == which)
-        unit.append(ask_pair(template, (row.text, row.text2 or ""), anchor, truth, f"nli {which}"))
+    anchor = None if rng.random() < TWO_COLUMNS else rng.choice((0, 0, 1))
+    chosen = balanced(rows, which, rng)
+    unit = [
+        ask_pair(template, (row.text, row.text2 or ""), anchor, float(NLI_NUMBER[row.label] == which), f"nli {which}")
+        for row in (chosen[:1] if anchor == 1 else chosen)
+    ]
     return unit or nli_statements(builder, rng)
+
+
+def balanced(rows: Sequence[Row], which: int, rng: Random) -> list[Row]:
+    """Rows of the relation `which` and as many of others, in any order; the opposite rather than the undecided one."""
+    right = [row for row in rows if NLI_NUMBER[row.label] == which]
+    wrong = [row for row in rows if NLI_NUMBER[row.label] != which]
+    wrong.sort(key=lambda row: rng.random() + (row.label == "neutral"))
+    if len(wrong) > 1 and rng.random() < UNDECIDED_FIRST:
+        wrong.reverse()
+    chosen = right + wrong[: max(len(right), 1)]
+    rng.shuffle(chosen)
+    return chosen
 
 
 def nli_statements(builder: Builder, rng: Random) -> Unit:
@@ -49,7 +64,7 @@ def nli_statements(builder: Builder, rng: Random) -> Unit:
     for row in nli_rows(builder, rng):
         text = cut(row.text, 500)
         truth = NLI_NUMBER[row.label]
-        if truth == 2 and rng.random() < 0.3:
+        if truth == 2 and rng.random() < 0.6:
             continue
         for wordings, right in ((w.STATED, truth == 0), (w.DENIED, truth == 1)):
             negated_means_open = wordings is w.DENIED and truth == 2
