@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as together
 from torch import Tensor
+from torch.multiprocessing.spawn import spawn
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def run(count: int, work: Callable[..., None], *arguments: Any) -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         start = (count, str(Path(folder) / "rendezvous"), work, arguments)
-        torch.multiprocessing.spawn(_process, start, nprocs=count)  # type: ignore[no-untyped-call]
+        spawn(_process, start, nprocs=count)
 
 
 def _process(rank: int, count: int, rendezvous: str, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
