@@ -126,6 +126,21 @@ def test_what_partners_begin_with_is_computed_once_for_an_anchor() -> None:
     assert report.fresh_tokens < anchors + 60 * len("29\nANSWER:") + report.batches * 2 * len(terms[0])
 
 
+@pytest.mark.parametrize("budget", [60, 200])
+def test_an_anchor_that_cannot_stay_is_asked_no_empty_block_while_its_last_pairs_are_under_way(budget: int) -> None:
+    texts, terms = [f"{number} " + "word " * 20 for number in range(4)], ["a", "b", "c"]
+    with Engine("oracle", kv_budget=0, token_budget=budget) as engine:
+        resolved = engine.resolve(MATCH, (0, 1), anchors=(0,))
+        plan, report = PairJoin(("text",), ("term",), resolved, remember=True), RunReport()
+        found = [
+            tuple(row.values())
+            for out in engine.join(plan, anchor_batches(texts, None, 4), partner_batch(terms), report)
+            for row in out.to_pylist()
+        ]
+    assert found == [(a, t) for a in range(4) for t in range(3) if expected_answer(resolved, (texts[a], terms[t]))]
+    assert report.asks == 12
+
+
 def test_a_cancelled_join_gives_back_what_its_partners_shared() -> None:
     terms = [f"a rather long and common start of a term: {number}" for number in range(30)]
     with Engine("oracle", token_budget=100) as engine:

@@ -164,7 +164,7 @@ class PairAsks:
     def _add_whole(self, room: Room, anchor: Anchor, left: int, first: bool) -> bool:
         """Whole prompts, cut to the model's context; for an anchor that cannot stay in memory."""
         lengths = self._prompts.whole_tokens(anchor, anchor.pending)
-        count = int(np.searchsorted(np.cumsum(lengths), left, side="right")) or int(first)
+        count = int(np.searchsorted(np.cumsum(lengths), left, side="right")) or int(first and len(lengths) > 0)
         units = anchor.pending[:count]
         if count:
             self._start(anchor, count)
