@@ -65,6 +65,8 @@ class EngineOptions:
     kv_budget: int | None = None
     token_budget: int | None = None
     max_length: int | None = None
+    attention: str = "auto"
+    products: str = "auto"
     kernels: str | None = None
     devices: tuple[str, ...] | Literal["all"] | None = None
     backend: str = "native"
@@ -88,6 +90,8 @@ def configure(
     kv_budget: int | None = None,
     token_budget: int | None = None,
     max_length: int | None = None,
+    attention: str = "auto",
+    products: str = "auto",
     kernels: str | Mapping[str, str] | None = None,
     devices: Literal["all"] | Sequence[str] | None = None,
     **options: Unpack[BackendOptions],
@@ -114,6 +118,8 @@ def configure(
         Most tokens of one batch; None lets the engine choose.
     max_length
         Longest prompt in tokens; None is the model's own limit.
+    attention, products
+        How a shared context is read, and who multiplies matrices on a CPU; as in `Engine`.
     kernels
         Which implementation runs an operation on a GPU; as in `Engine`.
     devices
@@ -134,13 +140,23 @@ def configure(
     """
     global _options, _current, _used
     budgets = {"kv_budget": kv_budget, "token_budget": token_budget, "max_length": max_length}
-    name = check_options(model, device=device, dtype=dtype, **budgets)
+    paths = {"attention": attention, "products": products}
+    name = check_options(model, device=device, dtype=dtype, **budgets, **paths)
     several = check_devices(devices, device)
     pins = check_kernels(kernels, device if several is None else "cuda" if several == "all" else several[0])
-    check_backend(backend, NativeOptions(device, dtype, kv_budget, token_budget, max_length, kernels=pins), options)
+    native = NativeOptions(device, dtype, kv_budget, token_budget, max_length, attention, products, pins)
+    check_backend(backend, native, options)
     with _lock:
         _options = EngineOptions(
-            name, device, dtype, **budgets, kernels=pins, devices=several, backend=backend, backend_options=options
+            name,
+            device,
+            dtype,
+            **budgets,
+            **paths,
+            kernels=pins,
+            devices=several,
+            backend=backend,
+            backend_options=options,
         )
         _current, _used = _engines.get(_options), False
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from quail_frames.cost.devices import Device
-from quail_frames.cost.shapes import ModelShape, from_config
+from quail_frames.cost.shapes import ModelShape, from_config, shape
 from quail_frames.errors import PlanError
 from quail_frames.lazy.estimates import Estimate
-from quail_frames.lazy.pricing import place_named, place_of, prices_of
+from quail_frames.lazy.pricing import as_run_here, place_named, place_of, prices_of
 from quail_frames.optimizer.estimate import PlanEstimate, estimate_plan
 from quail_frames.optimizer.explain import PlanGraph, explain, explanation, plan_graph
 from quail_frames.optimizer.explain.text import step_lines
@@ -118,8 +118,11 @@ class Looking:
         if device is None and model is None:
             place = place_of(self._engine, measure=True).at(price_per_hour)
         else:
-            shape = place_of(self._engine).target.shape if model is None else _shape(model)
-            place = place_named(shape, device or "local").at(price_per_hour)
+            sizes = place_of(self._engine).target.shape if model is None else _shape(model)
+            where = device or "local"
+            if where == "local" and model is not None and not isinstance(model, ModelShape):
+                sizes = as_run_here(sizes)
+            place = place_named(sizes, where).at(price_per_hour)
         return Estimate.of(self._estimated(prices_of(self._plan, place)))
 
     def show_graph(self, *, optimized: bool = True, **options: Any) -> PlanGraph:
@@ -196,12 +199,12 @@ class Looking:
         raise NotImplementedError
 
 
-def _shape(model: str | ModelShape | Mapping[str, Any] | Path) -> str | ModelShape:
-    """A model's shape, or its name."""
+def _shape(model: str | ModelShape | Mapping[str, Any] | Path) -> ModelShape:
+    """The shape of a model by its name or config."""
     if isinstance(model, Mapping):
         return from_config(model)
     if isinstance(model, str) and not model.endswith(".json"):
-        return model
+        return shape(model)
     if isinstance(model, ModelShape):
         return model
     path = Path(model)

@@ -132,6 +132,14 @@ def place_named(model: str | ModelShape, where: str | Device) -> Place:
     return _approximate(Target.of(sizes, found), None, ())
 
 
+def as_run_here(model: ModelShape) -> ModelShape:
+    """The shape in the type that a CPU runs it in: float32, where it is published in bfloat16.
+
+    Without matrix units for it bfloat16 is a thousand times slower, and so would the estimate be.
+    """
+    return model.in_dtype("fp32") if model.dtype == model.matrix_dtype == "bf16" else model
+
+
 def _unopened(options: EngineOptions) -> Place:
     sizes = known_shape(options.model)
     if options.model == "oracle" or options.device.startswith(("null", "simulated:")):
@@ -141,8 +149,8 @@ def _unopened(options: EngineOptions) -> Place:
     if sizes is None:
         note = f"the sizes of {options.model} are known once it is loaded; priced as {PRICED_AS}"
         return _approximate(shape(PRICED_AS), ORDINARY_CPU, (note,))
-    where, notes = _device(options.device, sizes.in_dtype("fp32") if options.device == "cpu" else sizes, False)
-    sizes = sizes.in_dtype("fp32") if options.device == "cpu" else sizes
+    sizes = as_run_here(sizes) if options.device == "cpu" else sizes
+    where, notes = _device(options.device, sizes, False)
     return _approximate(_target(sizes, where), None, notes)
 
 

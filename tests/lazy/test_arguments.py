@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+from inspect import signature
 from typing import Any
 
 import polars as pl
 import pytest
 
 import quail_frames as qf
-from quail_frames.errors import CallError, PlanError, QuailFramesError
-from quail_frames.lazy import checks
+from quail_frames.errors import CallError, ModelError, PlanError, QuailFramesError
+from quail_frames.lazy import checks, engines
 from tests.support.reference_engine import ReferenceEngine
 
 FRAME = pl.DataFrame({"t": ["a", "b", "c", "d", "e", "f", "g"]})
@@ -60,6 +61,18 @@ def test_a_closed_engine_is_not_replaced_by_another() -> None:
             qf.lazy(FRAME).ai_filter("Is {t} good?").collect()
         with pytest.raises(QuailFramesError, match="closed engine cannot be the default"):
             qf.use_engine(engine)
+    finally:
+        qf.configure("oracle")
+
+
+def test_what_an_engine_takes_the_default_engine_takes_too() -> None:
+    try:
+        qf.configure("oracle", attention="unified", products="torch")
+        assert getattr(engines.default_engine(), "attention", None) == "unified"
+        with pytest.raises(ModelError, match="products='blis' is unknown: choose 'auto', 'torch'"):
+            qf.configure("oracle", products="blis")
+        offered = set(signature(qf.configure).parameters) - {"devices"}
+        assert offered == set(signature(qf.Engine).parameters)
     finally:
         qf.configure("oracle")
 

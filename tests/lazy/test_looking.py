@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations
 from xml.etree import ElementTree
 
@@ -14,12 +15,12 @@ import pytest
 
 import quail_frames as qf
 from quail_frames.cost.budgets import budgets
-from quail_frames.cost.devices import device
+from quail_frames.cost.devices import Device, device
 from quail_frames.cost.roofline import roofline
-from quail_frames.cost.shapes import shape
+from quail_frames.cost.shapes import ModelShape, shape
 from quail_frames.cost.work import filter_chain
 from quail_frames.errors import ModelError, PlanError
-from quail_frames.lazy import engines
+from quail_frames.lazy import engines, pricing
 from quail_frames.plan.conditions import Answer
 from quail_frames.plan.logical import Ask, walk
 from quail_frames.plan.selectivity import SEEN, Counts
@@ -162,6 +163,21 @@ def test_estimates_for_other_models_load_nothing_and_say_what_is_unknown() -> No
         query().estimate(device="h100-sxm", model="qwen3-5b")
     with pytest.raises(PlanError, match="does not fit on rtx-4090"):
         query().estimate(device="rtx-4090", model="llama-3.1-70b")
+
+
+def test_a_model_by_name_is_priced_on_this_machine_in_the_type_that_its_cpu_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    priced: list[ModelShape] = []
+
+    def measured(model: ModelShape) -> Device:
+        priced.append(model)
+        return replace(device("m2-max"), name="local")
+
+    monkeypatch.setattr(pricing, "local_device", measured)
+    query().estimate(model="smollm2-135m")
+    query().estimate(model=shape("smollm2-135m"))
+    assert [model.dtype for model in priced] == ["fp32", "bf16"]
 
 
 class SomewhereElse:
