@@ -140,8 +140,7 @@ def configure(
     """
     global _options, _current, _used
     budgets = {"kv_budget": kv_budget, "token_budget": token_budget, "max_length": max_length}
-    paths = {"attention": attention, "products": products}
-    name = check_options(model, device=device, dtype=dtype, **budgets, **paths)
+    name = check_options(model, device=device, dtype=dtype, **budgets, attention=attention, products=products)
     several = check_devices(devices, device)
     pins = check_kernels(kernels, device if several is None else "cuda" if several == "all" else several[0])
     native = NativeOptions(device, dtype, kv_budget, token_budget, max_length, attention, products, pins)
@@ -152,7 +151,8 @@ def configure(
             device,
             dtype,
             **budgets,
-            **paths,
+            attention=attention,
+            products=products,
             kernels=pins,
             devices=several,
             backend=backend,
