@@ -77,15 +77,21 @@ def local_file(path: object, options: Mapping[str, Any]) -> Path:
 @contextmanager
 def _written_alone(partial: Path) -> Iterator[None]:
     """Holds the file against other sinks to the same place, of any process, which would mix their rows into it."""
-    with partial.open("ab") as file:
-        if os.name == "posix":
-            import fcntl
+    ours = not partial.exists()
+    try:
+        with partial.open("ab") as file:
+            if os.name == "posix":
+                import fcntl
 
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise PlanError(f"another query is writing {partial}: wait for it, or give another path") from None
-        yield
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise PlanError(f"another query is writing {partial}: wait for it, or give another path") from None
+            yield
+    except (KeyboardInterrupt, GeneratorExit):  # it may come before anybody else takes care of the file
+        if ours:
+            partial.unlink(missing_ok=True)
+        raise
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 import threading
@@ -48,6 +49,19 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
     command = [sys.executable, "-c", INTERRUPTED, str(tmp_path / "out.parquet")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=280)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files are locked on POSIX only")
+def test_ctrl_c_while_the_file_is_made_leaves_nothing_behind(
+    engine: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fcntl.flock", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        qf.lazy(ROWS).ai_filter("Is {t} even?").sink_parquet(tmp_path / "out.parquet")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_a_killed_process_left_is_written_over(engine: object, tmp_path: Path) -> None:
