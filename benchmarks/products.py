@@ -14,6 +14,7 @@ from torch import Tensor
 
 from benchmarks.common import DTYPES, Machine, fast_dtype, options, show, write
 from quail_frames.cost.shapes import shape
+from quail_frames.runtime.lanes import Lanes
 from quail_frames.runtime.models.products import PRODUCTS, Product, libraries, packed
 
 ROWS = (1, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -66,8 +67,7 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2-135m", help="a shape that `quail_frames.cost.shapes` knows")
     parser.add_argument("--dtype", choices=DTYPES, default=fast_dtype())
     arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    found = measure(arguments.model, getattr(torch, arguments.dtype))
+    found = Lanes(1).call(lambda: measure(arguments.model, getattr(torch, arguments.dtype)))
     machine = Machine.here()
     rows = [(count, *(speeds[count] for speeds in found.values())) for count in ROWS]
     show(f"GFLOP/s of one core, {arguments.model} {arguments.dtype}", ("rows", *found), rows, machine.line())
