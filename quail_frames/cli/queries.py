@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quail_frames.cli.files import read_table, read_tables, show, write
+from quail_frames.cost.devices import DEVICES
 from quail_frames.runtime.options import DEFAULT_MODEL
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def estimate(
     sql: Annotated[str | None, typer.Option(help="A query instead of a file and prompts.")] = None,
     table: Annotated[list[str] | None, typer.Option(help="NAME=FILE of a table in the query; once for each.")] = None,
     dialect: Annotated[str, typer.Option(help="snowflake or bigquery.")] = "snowflake",
-    device: Annotated[str, typer.Option(help="h100-sxm, h200, b200, a100-80, l40s, rtx-4090, m2-max.")] = "local",
+    device: Annotated[str, typer.Option(help=", ".join(["local", *DEVICES]) + ".")] = "local",
     model: Annotated[str, typer.Option(help="A known model, such as qwen3-4b-fp8, or a config.json.")] = "smollm2-135m",
     price: Annotated[float | None, typer.Option(help="What the device costs an hour.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,

@@ -142,9 +142,10 @@ def configure(
     budgets = {"kv_budget": kv_budget, "token_budget": token_budget, "max_length": max_length}
     name = check_options(model, device=device, dtype=dtype, **budgets, attention=attention, products=products)
     several = check_devices(devices, device)
-    pins = check_kernels(kernels, device if several is None else "cuda" if several == "all" else several[0])
+    where = device if several is None else "cuda" if several == "all" else several[0]
+    pins = check_kernels(kernels, where if backend == "native" else None)
     native = NativeOptions(device, dtype, kv_budget, token_budget, max_length, attention, products, pins)
-    check_backend(backend, native, options)
+    check_backend(backend, name, native, options)
     with _lock:
         _options = EngineOptions(
             name,

@@ -38,6 +38,8 @@ from quail_frames.runtime.compiled import (
     compile_call,
     piece_encoder,
 )
+from quail_frames.runtime.kv.pages import PAGE
+from quail_frames.runtime.named import CPU_TOKEN_BUDGET, cpu_kv_bytes, shape_named, traits_named
 from quail_frames.runtime.readouts.decision_choice import DecisionChoiceReadout
 from quail_frames.runtime.readouts.labels import LabelTokens
 from quail_frames.runtime.readouts.letters import letter_tokens
@@ -129,7 +131,8 @@ def place_named(model: str | ModelShape, where: str | Device) -> Place:
     """
     sizes = model if isinstance(model, ModelShape) else shape(model)
     found = where if isinstance(where, Device) else local_device(sizes) if where == "local" else device(where)
-    return _approximate(Target.of(sizes, found), None, ())
+    traits = traits_named(model) if isinstance(model, str) else None
+    return _approximate(Target.of(sizes, found), None, (), traits)
 
 
 def as_run_here(model: ModelShape) -> ModelShape:
@@ -141,22 +144,45 @@ def as_run_here(model: ModelShape) -> ModelShape:
 
 
 def _unopened(options: EngineOptions) -> Place:
-    sizes = known_shape(options.model)
+    sizes = shape_named(options.model) if options.backend == "native" else known_shape(options.model)
     if options.model == "oracle" or options.device.startswith(("null", "simulated:")):
         name = options.model if sizes is not None else PRICED_AS
         where, notes = _device("null" if options.model == "oracle" else options.device, shape(name), False)
         return _approximate(_target(shape(name), where), None, notes)
+    traits = _traits(options)
     if sizes is None:
         note = f"the sizes of {options.model} are known once it is loaded; priced as {PRICED_AS}"
-        return _approximate(shape(PRICED_AS), ORDINARY_CPU, (note,))
+        return _approximate(shape(PRICED_AS), ORDINARY_CPU, (note,), traits)
     sizes = as_run_here(sizes) if options.device == "cpu" else sizes
     where, notes = _device(options.device, sizes, False)
-    return _approximate(_target(sizes, where), None, notes)
+    target = _target(sizes, where)
+    if options.device == "cpu" and options.backend == "native":
+        target = _with_cpu_budgets(target, options)
+    return _approximate(target, None, notes, traits)
 
 
-def _approximate(model: ModelShape | Target, where: Device | None, notes: tuple[str, ...]) -> Place:
+def _traits(options: EngineOptions) -> ModelTraits:
+    """How the model will be asked, as far as its name and the backend say."""
+    if options.backend == "openai":
+        return ModelTraits(reads="answers")
+    traits = traits_named(options.model)
+    if options.backend == "native" or traits.decision is None:
+        return traits
+    return replace(traits, decision=None, default_label_scoring=None)  # vLLM has no decision head
+
+
+def _with_cpu_budgets(target: Target, options: EngineOptions) -> Target:
+    """The target with the budgets that an engine on this CPU will have."""
+    tokens, kv_bytes = options.token_budget or CPU_TOKEN_BUDGET, options.kv_budget
+    pages = (cpu_kv_bytes() if kv_bytes is None else kv_bytes) // (int(target.shape.kv_bytes_per_token) * PAGE)
+    return replace(target, budgets=replace(target.budgets, tokens=tokens, kv_tokens=pages * PAGE))
+
+
+def _approximate(
+    model: ModelShape | Target, where: Device | None, notes: tuple[str, ...], traits: ModelTraits | None = None
+) -> Place:
     target = model if isinstance(model, Target) else _target(model, where or ORDINARY_CPU)
-    return Place(target, APPROXIMATE, ModelTraits(), False, notes)
+    return Place(target, APPROXIMATE, traits or ModelTraits(), False, notes)
 
 
 def _device(name: str, model: ModelShape, measure: bool) -> tuple[Device, tuple[str, ...]]:
@@ -193,7 +219,7 @@ def _with_budgets(target: Target, engine: object) -> Target:
     tokens, memory = getattr(engine, "token_budget", None), getattr(engine, "memory", None)
     if tokens is None or memory is None:
         return target
-    return replace(target, budgets=replace(target.budgets, tokens=tokens, kv_tokens=memory.pages * 16))
+    return replace(target, budgets=replace(target.budgets, tokens=tokens, kv_tokens=memory.pages * PAGE))
 
 
 _laid_out: WeakKeyDictionary[Tokenizer, dict[tuple[object, ...], CallFigures]] = WeakKeyDictionary()

@@ -110,7 +110,7 @@ class Engine:
             attention=attention,
             products=products,
         )
-        pins = check_kernels(kernels, device)
+        pins = check_kernels(kernels, device if backend == "native" else None)
         if opened is None:
             native = NativeOptions(device, dtype, kv_budget, token_budget, max_length, attention, products, pins)
             opened = self._opened(self.model_name, backend, native, options)

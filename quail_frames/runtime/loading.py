@@ -19,7 +19,6 @@ from quail_frames.runtime.scheduler import Model
 from quail_frames.runtime.simulated import SimulatedModel
 from quail_frames.runtime.tokens.oracle_tokenizer import OracleTokenizer
 
-GIB = 1 << 30
 HOST_SECONDS = 2.5e-4
 """What finding and sharing one document's pages takes the host (measured: 0.2 to 0.5 ms)."""
 

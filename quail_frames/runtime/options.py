@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
@@ -14,6 +15,7 @@ Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 AttentionPath = Literal["auto", "tree", "unified"]
 Library = Literal["torch", "numpy", "onednn"]
 """Who multiplies matrices on a CPU."""
+DEVICES = r"cpu|cuda(:[0-9]+)?|kernels|null|simulated:.+"
 Products = Literal["auto", "torch", "numpy", "onednn"]
 
 
@@ -45,8 +47,7 @@ def check_options(
             f"model={model!r} names no model: give {DEFAULT_MODEL!r}, a path to a .gguf file or a folder, "
             "or a Hugging Face id ('owner/name')"
         )
-    if not isinstance(device, str) or not device:
-        raise ModelError(f"device={device!r} is no device: give a str such as 'cpu'")
+    _check_device(device)
     _check_choice("dtype", dtype, get_args(Dtype))
     _check_choice("attention", attention, get_args(AttentionPath))
     _check_choice("products", products, get_args(Products))
@@ -80,6 +81,8 @@ def check_devices(devices: Any, device: Any = "cpu") -> tuple[str, ...] | Litera
         raise ModelError(f"devices={devices!r}: give 'all' or a list of names, such as devices=['cuda:0', 'cuda:1']")
     if not names:
         raise ModelError("devices=[]: name at least one device, for example devices=['cuda:0', 'cuda:1']")
+    for name in names:
+        _check_device(name)
     return names
 
 
@@ -89,8 +92,8 @@ def check_kernels(kernels: Any, device: Any) -> str | None:
     Raises
     ------
     ModelError
-        They are of no kind that says that, or the device does not run these kernels. Which names there are is seen
-        when the engine opens.
+        They are of no kind that says that, or the device (None: not looked at) does not run these kernels. Which names
+        there are is seen when the engine opens.
 
     Examples
     --------
@@ -103,9 +106,17 @@ def check_kernels(kernels: Any, device: Any) -> str | None:
         kernels = ",".join(f"{operation}={name}" for operation, name in kernels.items())
     if not isinstance(kernels, str) or not kernels.strip():
         raise ModelError(f"kernels={kernels!r}: give a str such as 'torch' or 'prefix_attention=triton', or a mapping")
-    if device != "kernels" and not device.startswith("cuda"):
+    if device is not None and device != "kernels" and not device.startswith("cuda"):
         raise ModelError(f"kernels={kernels!r} has no effect on device={device!r}: it is for 'cuda' and 'kernels'")
     return kernels
+
+
+def _check_device(device: Any) -> None:
+    if not isinstance(device, str) or not re.fullmatch(DEVICES, device):
+        raise ModelError(
+            f"device={device!r} is no device: choose 'cpu', 'cuda' or 'cuda:1'; or 'kernels', 'null' or "
+            "'simulated:h100-sxm' to study a plan without a GPU"
+        )
 
 
 def _check_choice(option: str, value: Any, valid: Sequence[str]) -> None:

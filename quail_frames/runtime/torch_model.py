@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from functools import partial
@@ -19,12 +18,13 @@ from quail_frames.runtime.attention import KvArena, TreeAttention
 from quail_frames.runtime.batch import Batch, Float32, Read
 from quail_frames.runtime.compiled import DecisionFormat, ModelTraits
 from quail_frames.runtime.lanes import Lanes, spans
-from quail_frames.runtime.loading import GIB, OpenedModel, reads_of_a_token
+from quail_frames.runtime.loading import OpenedModel, reads_of_a_token
 from quail_frames.runtime.models.config import ModelConfig
 from quail_frames.runtime.models.decision_head import DecisionHead
 from quail_frames.runtime.models.decoder import Decoder
 from quail_frames.runtime.models.load import Dtype, ModelSpec, load_model, resolve_dtype, torch_device
 from quail_frames.runtime.models.products import fastest, libraries, speeds
+from quail_frames.runtime.named import CPU_TOKEN_BUDGET, cpu_kv_bytes
 from quail_frames.runtime.options import AttentionPath, Library, Products
 from quail_frames.runtime.out_of_memory import named_memory_errors
 from quail_frames.runtime.tokens.layouts import Markers
@@ -32,7 +32,6 @@ from quail_frames.runtime.unified_attention import UnifiedAttention
 
 HEAD_ROWS = 256
 """Rows of the full output head computed at a time, where a read-out needs the whole vocabulary."""
-CPU_TOKEN_BUDGET = 2048
 SHAPE_DTYPES: dict[torch.dtype, ShapeDtype] = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
@@ -192,15 +191,3 @@ def shape_of(name: str, config: ModelConfig, dtype: torch.dtype) -> ModelShape:
         dtype=SHAPE_DTYPES[dtype],
         matrix_dtype=SHAPE_DTYPES[dtype],
     )
-
-
-def cpu_kv_bytes() -> int:
-    """KV memory on a CPU where none is asked for: a quarter of the machine's, at most 4 GiB."""
-    return min(_physical_memory() // 4, 4 * GIB)
-
-
-def _physical_memory() -> int:
-    """Bytes of memory of this machine (POSIX; 8 GiB are assumed elsewhere)."""
-    if not hasattr(os, "sysconf"):
-        return 8 * GIB
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -17,7 +17,7 @@ from quail_frames.errors import CallError
 from quail_frames.plan.calls import AiCall
 from quail_frames.plan.physical import PlannedCall
 from quail_frames.runtime.compiled import DecisionFormat, ModelTraits
-from quail_frames.runtime.models.adapter import adapter_path
+from quail_frames.runtime.models.adapter_file import adapter_path
 from quail_frames.runtime.models.load import LoadedModel, load_model
 from quail_frames.runtime.options import DEFAULT_MODEL
 from quail_frames.runtime.resolve import resolve_call

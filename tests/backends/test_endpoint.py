@@ -255,12 +255,17 @@ def test_closing_a_run_closes_its_connections() -> None:
 def test_options_that_cannot_be_are_refused() -> None:
     for options, message in [
         ({"base_url": "localhost:8000"}, "is no HTTP address"),
-        ({"base_url": "http://x", "concurrency": 0}, "concurrency=0 is too small"),
+        ({"base_url": 8000}, "base_url= takes a str"),
+        ({"base_url": "http://x", "concurrency": 0}, "concurrency=0 is no number from 1 on"),
+        ({"base_url": "http://x", "concurrency": 2.5}, "concurrency=2.5 is no number from 1 on"),
+        ({"base_url": "http://x", "timeout": "soon"}, "timeout='soon' is no number from 0.001 on"),
+        ({"base_url": "http://x", "extra_body": 3}, "extra_body=3: give a mapping"),
         ({"base_url": "http://x", "requests_per_minute": 0}, "would never ask"),
         ({"base_url": "http://x", "api": "chats"}, "choose 'chat', 'completions'"),
     ]:
-        with pytest.raises(qf.ModelError, match=message):
-            Engine("some-model", backend="openai", **options)  # type: ignore[arg-type]
+        for refuses in (Engine, qf.configure):
+            with pytest.raises(qf.ModelError, match=message):
+                refuses("some-model", backend="openai", **options)  # type: ignore[operator]
 
 
 def test_scorings_that_need_the_tokens_are_refused_with_advice() -> None:

@@ -137,6 +137,9 @@ def test_an_unknown_backend_or_option_is_refused_by_name() -> None:
     for options, message in [
         ({"backend": "vlm"}, "no backend 'vlm'"),
         ({"backend": "openai", "kv_budget": 1 << 20}, "kv_budget= has no effect with backend='openai'"),
+        ({"backend": "openai", "kernels": "torch"}, "kernels= has no effect with backend='openai'"),
+        ({"backend": "vllm", "schedule": "later"}, "schedule='later': choose 'pipelined' or 'stages'"),
+        ({"backend": "vllm", "engine_args": "fast"}, "engine_args='fast': give a mapping"),
         ({"backend": "openai", "device": "cuda"}, "device= has no effect"),
         ({"backend": "openai", "max_length": 100}, "the server counts the tokens"),
         ({"backend": "openai", "token_budget": 100}, "concurrency="),

@@ -77,6 +77,12 @@ def test_what_an_engine_takes_the_default_engine_takes_too() -> None:
         qf.configure("oracle")
 
 
+@pytest.mark.parametrize("device", ["gpu", "cuda:one", "cuda:", "cpu:0", "null:1", "simulated:", "mps", "", 0])
+def test_a_device_that_cannot_be_is_refused_before_anything_is_loaded(device: object) -> None:
+    with pytest.raises(ModelError, match="is no device: choose 'cpu', 'cuda' or 'cuda:1'"):
+        qf.configure("oracle", device=device)  # type: ignore[arg-type]
+
+
 def test_a_forked_process_is_told_so_instead_of_waiting_forever(
     reference: ReferenceEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

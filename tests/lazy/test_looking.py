@@ -252,3 +252,26 @@ def test_the_order_of_joins_is_a_decision_with_its_alternative() -> None:
     assert "as written: " in order and "<- taken" in order
     (choice,) = joined.explain(format="json")["decisions"]
     assert choice["alternatives"][0]["name"] == choice["chosen"]
+
+
+def test_an_engine_that_is_not_open_is_explained_as_it_will_run() -> None:
+    engines.configure()
+    text = query().explain()
+    assert "label scoring of c): decision_choice" in text and "model smollm2-135m-decide (fp32)" in text
+    assert "batches of 2,048 tokens" in text
+    engines.configure(token_budget=512, kv_budget=1 << 30)
+    place = pricing.place_of(None)
+    assert (place.target.budgets.tokens, place.target.budgets.kv_tokens) == (512, (1 << 30) // 46_080 // 16 * 16)
+    engines.configure("some-model", backend="openai", base_url="http://localhost:1")
+    assert "label scoring of c): trie_decode" in query().explain()
+    engines.configure(backend="vllm")
+    assert "decision_choice" not in query().explain()
+
+
+def test_a_change_of_order_that_came_too_late_for_every_row_is_not_told() -> None:
+    texts = pl.read_parquet("examples/data/reviews.parquet").lazy()
+    asked = texts.ai_filter("Is the review {text} favourable?", selectivity=0.5)
+    asked = asked.ai_filter("Does the review {text} discuss the ending?", selectivity=0.1)
+    with qf.Engine("qwen3-4b-fp8", device="simulated:h100-sxm") as engine:
+        told = str(asked.profile(engine=engine))
+    assert "asked 60 times" in told and "asked in another order" not in told

@@ -21,7 +21,7 @@ def open_backend(backend: str, model: str, native: NativeOptions, options: Mappi
     ModelError
         The backend, the model or an option is not known, a package is missing, or nobody answers.
     """
-    check_backend(backend, native, options)
+    check_backend(backend, model, native, options)
     if backend == "openai":
         _need("aiohttp", backend)
         from quail_frames.runtime.backends.endpoint.opening import open_endpoint

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, TypedDict, get_args
 
 from quail_frames.errors import ModelError
+from quail_frames.runtime.backends.endpoint.settings import EndpointSettings
 
 Backend = Literal["native", "vllm", "openai"]
 BACKENDS: tuple[str, ...] = get_args(Backend)
@@ -87,8 +88,8 @@ _REFUSED: dict[str, dict[str, str]] = {
 }
 
 
-def check_backend(backend: str, native: NativeOptions, options: Mapping[str, Any]) -> None:
-    """Refuse what the backend does not know or what would have no effect.
+def check_backend(backend: str, model: str, native: NativeOptions, options: Mapping[str, Any]) -> None:
+    """Refuse what the backend does not know, what would have no effect, and values that cannot be.
 
     Raises
     ------
@@ -104,6 +105,18 @@ def check_backend(backend: str, native: NativeOptions, options: Mapping[str, Any
         advice = _REFUSED.get(backend, {}).get(field.name)
         if advice is not None and getattr(native, field.name) != field.default:
             raise ModelError(f"{field.name}= has no effect with backend={backend!r}: {advice}.")
+    if backend == "openai":
+        EndpointSettings.of(model, options)
+    if backend == "vllm":
+        _check_vllm(options)
+
+
+def _check_vllm(options: Mapping[str, Any]) -> None:
+    schedule, arguments = options.get("schedule", "pipelined"), options.get("engine_args", {})
+    if schedule not in ("pipelined", "stages"):
+        raise ModelError(f"schedule={schedule!r}: choose 'pipelined' or 'stages'.")
+    if not isinstance(arguments, Mapping):
+        raise ModelError(f"engine_args={arguments!r}: give a mapping of arguments of vllm.LLM.")
 
 
 def _unknown(backend: str, name: str) -> str:

@@ -236,8 +236,6 @@ def open_vllm(model: str, native: NativeOptions, options: Mapping[str, Any]) -> 
         The model is not found or vLLM does not take it, or an option is wrong.
     """
     schedule = options.get("schedule", "pipelined")
-    if schedule not in ("pipelined", "stages"):
-        raise ModelError(f"schedule={schedule!r}: choose 'pipelined' or 'stages'.")
     folder = huggingface_folder(model)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     tokenizer = Tokenizer.from_folder(folder, config.get("bos_token_id"))

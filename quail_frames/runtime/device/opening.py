@@ -17,8 +17,9 @@ from quail_frames.runtime.device.model import NO_PINS, DeviceModel
 from quail_frames.runtime.loading import OpenedModel, reads_of_a_token, share_from
 from quail_frames.runtime.models.load import ModelFiles, open_files, resolve_dtype, torch_device
 from quail_frames.runtime.models.weights import BlockScaled, assemble_scaled
+from quail_frames.runtime.named import CPU_TOKEN_BUDGET, cpu_kv_bytes
 from quail_frames.runtime.options import AttentionPath, Dtype
-from quail_frames.runtime.torch_model import CPU_TOKEN_BUDGET, cpu_kv_bytes, recompute_cost, shape_of, traits_of
+from quail_frames.runtime.torch_model import recompute_cost, shape_of, traits_of
 
 FP8_CAPABILITY = (8, 9)
 """The first CUDA compute capability with FP8 arithmetic; older cards expand FP8 weights."""

@@ -5,7 +5,6 @@ The changes are added to the weights as they are read, so an adapted model runs 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,14 +15,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from quail_frames.errors import ModelError
-from quail_frames.runtime.models.weights import DECISION_HEAD, BlockScaled, WeightSource
-
-ADAPTERS = Path(__file__).parent / "adapters"
-PACKAGED = {"smollm2-135m-decide": ADAPTERS / "smollm2-135m-decide.safetensors"}
-"""Adapters that come with the package, by the name that a user types."""
-SUFFIX = ".safetensors"
-CALIBRATION = ("temperature", "bias", "choice_temperature", "letters_temperature")
-CHOICES = ("pooling", "label_scoring")
+from quail_frames.runtime.models.adapter_file import DECISION_HEAD, read_header, unreadable
+from quail_frames.runtime.models.weights import BlockScaled, WeightSource
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,23 +115,6 @@ class AdaptedWeights:
             )
 
 
-def adapter_path(name: str | os.PathLike[str]) -> Path | None:
-    """The adapter file that a model's name stands for; None where it stands for something else.
-
-    Raises
-    ------
-    ModelError
-        A packaged adapter is not in this installation.
-    """
-    text = os.fspath(name)
-    path = PACKAGED.get(text, Path(text).expanduser())
-    if path.suffix == SUFFIX and path.is_file():
-        return path
-    if text in PACKAGED:
-        raise ModelError(f"The model {text!r} lacks its file {path}. Install quail-frames again.")
-    return None
-
-
 def read_adapter(path: Path) -> Adapter:
     """The adapter in a safetensors file.
 
@@ -147,18 +123,10 @@ def read_adapter(path: Path) -> Adapter:
     ModelError
         The file cannot be read, or is no adapter.
     """
+    header = read_header(path)
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
-        raise ModelError(f"{path} is not a readable safetensors file ({error}). Write or fetch it again.") from error
-    missing = [name for name in ("base", "rank", "alpha") if name not in metadata]
-    if missing:
-        raise ModelError(
-            f"{path} does not say its {missing[0]}, so it is no adapter. Give the folder of a model's weights instead, "
-            "or an adapter file, which names its base, rank and alpha."
-        )
-    spec = {name: float(metadata[name]) for name in CALIBRATION if name in metadata}
-    spec |= {name: metadata[name] for name in CHOICES if metadata.get(name)}
-    return Adapter(path, metadata["base"], float(metadata["alpha"]) / float(metadata["rank"]), spec, tensors)
+        raise unreadable(path, error) from error
+    return Adapter(path, header.base, header.scale, header.spec, tensors)

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import gelu, linear
 
 from quail_frames.errors import ModelError
-from quail_frames.runtime.models.weights import DECISION_HEAD as PREFIX
+from quail_frames.runtime.models.adapter_file import DECISION_HEAD as PREFIX
 from quail_frames.runtime.models.weights import WeightSource
 
 PARTS = ("query", "key", "mlp_in", "mlp_in_bias", "mlp_out", "mlp_out_bias")

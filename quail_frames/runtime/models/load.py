@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from quail_frames.errors import ModelError
-from quail_frames.runtime.models.adapter import AdaptedWeights, Adapter, adapter_path, read_adapter
+from quail_frames.runtime.models.adapter import AdaptedWeights, Adapter, read_adapter
+from quail_frames.runtime.models.adapter_file import adapter_path
 from quail_frames.runtime.models.config import ModelConfig
 from quail_frames.runtime.models.decision_head import DecisionHead, head_of
 from quail_frames.runtime.models.decoder import Decoder

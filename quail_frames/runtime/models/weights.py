@@ -16,12 +16,10 @@ from torch import Tensor
 
 from quail_frames.errors import ModelError
 from quail_frames.kernels.quantize import GROUP
+from quail_frames.runtime.models.adapter_file import DECISION_HEAD
 from quail_frames.runtime.models.config import ModelConfig
 from quail_frames.runtime.models.products import packed
 from quail_frames.runtime.options import Library
-
-DECISION_HEAD = "decision_head."
-"""Start of the names of a decision head's tensors, which are no part of the decoder."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,7 +29,7 @@ from quail_frames.runtime.operators.rows import DROPPED, KEPT, NO_PILOT, RowWind
 from quail_frames.runtime.operators.rows import REFUSED as ROW_REFUSED
 from quail_frames.runtime.operators.starts import share_starts
 from quail_frames.runtime.operators.truths import Truths
-from quail_frames.runtime.report import RunReport
+from quail_frames.runtime.report import OrderChange, RunReport
 from quail_frames.runtime.room import Room
 from quail_frames.runtime.tokens.ragged import Int64
 
@@ -62,6 +62,7 @@ class ChainOperator:
         self.rows = RowWindow(len(self.lanes), len(plan.masks))
         self._truths = Truths(plan, [question.state for question in self.questions], lane_of, self.rows)
         self._learned = LearnedOrder(plan, calls)
+        self._changes: tuple[OrderChange, ...] = ()
         self._holding = self._learned.learns
         self._output = ChainOutput(plan, self.questions, self.lanes, self.rows, self._truths, limit, report)
         if known is not None:
@@ -149,6 +150,8 @@ class ChainOperator:
             lane.context.data[held] = -1
         self._memory.end(self)
         self._learned.remember()
+        met = self.rows.first + self.rows.size  # a change that no row has met is none
+        self._report.order_changes += tuple(change for change in self._changes if change.row < met)
 
     def _start_pilot(self) -> None:
         """Let some rows go ahead of the others, unless they already have."""
@@ -178,11 +181,15 @@ class ChainOperator:
 
     def _reorder(self) -> bool:
         """Put the questions into the order that what is known by now suggests; False where it is that already."""
-        change = self._learned.reconsider(
-            lambda: [question.price() for question in self.questions], self.rows.first + self.rows.decided()
-        )
-        self._report.order_changes += () if change is None else (change,)
+        change = self._learned.reconsider(lambda: [question.price() for question in self.questions], self._next_row())
+        self._changes += () if change is None else (change,)
         return change is not None
+
+    def _next_row(self) -> int:
+        """The first row of which nothing was asked yet: the next one to be read, where all were."""
+        waiting = self.rows.waiting
+        unasked = waiting[self._unasked(waiting)]
+        return self.rows.first + (int(unasked[0]) if len(unasked) else self.rows.size)
 
     def _unasked(self, positions: Int64) -> Bool:
         """Rows that wait for no call, or for one that has been withdrawn."""

@@ -19,7 +19,7 @@ from quail_frames.plan.calls import AiCall, AiClassify, AiIf, AiScore
 from quail_frames.plan.physical import AnswerOutput, Chain
 from quail_frames.plan.template import Slot, Template
 from quail_frames.runtime.engine import Engine
-from quail_frames.runtime.models.adapter import PACKAGED, adapter_path
+from quail_frames.runtime.models.adapter_file import PACKAGED, adapter_path
 from quail_frames.runtime.models.attention import causal_attention
 from quail_frames.runtime.models.decision_head import PREFIX, sizes
 from quail_frames.runtime.models.export import huggingface_folder
