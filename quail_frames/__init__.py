@@ -25,6 +25,7 @@ except ModuleNotFoundError:
     _FRONT_END: tuple[str, ...] = ()
 else:
     from quail_frames import namespaces as _namespaces  # noqa: F401  registers them
+    from quail_frames.lazy.concat import concat as concat
     from quail_frames.lazy.engines import close_default_engine as close_default_engine
     from quail_frames.lazy.engines import configure as configure
     from quail_frames.lazy.engines import default_engine as default_engine
@@ -44,6 +45,7 @@ else:
         "ai_if",
         "ai_score",
         "close_default_engine",
+        "concat",
         "configure",
         "default_engine",
         "finetune",

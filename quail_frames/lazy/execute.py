@@ -25,6 +25,7 @@ from quail_frames.lazy.run_pairs import Below, joined_pairs, paired
 from quail_frames.plan.logical import (
     Ask,
     AskPairs,
+    Concat,
     Filter,
     Join,
     Node,
@@ -137,6 +138,8 @@ def _uncounted(node: Node, run: Run) -> Frames:
         return _asked(node, run)
     if isinstance(node, AskPairs):
         return joined_pairs(node, run, _below(run))
+    if isinstance(node, Concat):
+        return _appended(node, run)
     if isinstance(node, Slice) and node.offset >= 0:
         return _sliced(_frames(node.input, run), node.offset, node.length)
     if _streams(node):
@@ -189,7 +192,7 @@ def _lazy(node: Node, run: Run) -> pl.LazyFrame:
     if isinstance(node, Source):
         frame: pl.LazyFrame = node.frame
         return frame
-    if asks(node) and (isinstance(node, Ask | AskPairs | Slice) or _streams(node)):
+    if asks(node) and (isinstance(node, Ask | AskPairs | Slice | Concat) or _streams(node)):
         return _gathered(node, run)
     return applied(node, [_lazy(below, run) for below in inputs(node)])
 
@@ -207,6 +210,8 @@ def applied(node: Node, frames: list[pl.LazyFrame]) -> pl.LazyFrame:
         return frame.select(node.columns)
     if isinstance(node, Slice):
         return frame.slice(node.offset, node.length)
+    if isinstance(node, Concat):
+        return pl.concat([each.select(node.columns) for each in frames], how="vertical_relaxed")
     assert isinstance(node, Step | Join)
     out: pl.LazyFrame = node.apply(*frames)
     return out
@@ -243,6 +248,14 @@ def without_rows(node: Node) -> pl.LazyFrame:
         return applied(node, below)
     answers = [pl.lit(None, dtype=answer_dtype(use.call)).alias(use.column) for use in node.answers]
     return (below[0] if node.carry is None else below[0].select(node.carry)).with_columns(answers)
+
+
+def _appended(node: Concat, run: Run) -> Frames:
+    """The rows of one input after the other, in the types that all of them have room in."""
+    none = without_rows(node).collect()
+    for below in node.inputs:
+        for frame in _frames(below, run):
+            yield pl.concat([none, frame.select(node.columns)], how="vertical_relaxed")
 
 
 def _sliced(frames: Frames, offset: int, length: int | None) -> Frames:

@@ -17,7 +17,7 @@ from quail_frames.optimizer.estimate import PlanEstimate, estimate_plan
 from quail_frames.optimizer.explain import PlanGraph, explain, explanation, plan_graph
 from quail_frames.optimizer.explain.text import step_lines
 from quail_frames.optimizer.explain.words import steps
-from quail_frames.plan.logical import Join, Node
+from quail_frames.plan.logical import Concat, Join, Node
 from quail_frames.runtime.report import RunReport
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class Looking:
         found = {id(step.node): step for step in estimate.steps}
 
         def lines(node: Node) -> list[str]:
-            own = steps(node)[-1][:1] if isinstance(node, Join) else steps(node)[-1]
+            own = steps(node)[-1][:1] if isinstance(node, Join | Concat) else steps(node)[-1]
             own = own[: own.index("  right side:")] if "  right side:" in own else own  # it has boxes of its own
             return [*own, *step_lines(found[id(node)])]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from quail_frames.plan.logical import (
     Ask,
     AskPairs,
+    Concat,
     Expression,
     Join,
     Names,
@@ -19,7 +20,7 @@ from quail_frames.plan.logical import (
 
 def made_of(node: Node, names: Names) -> tuple[int, Names] | None:
     """(number of the input, its columns) that these are computed from; None: of several inputs, or not known."""
-    if isinstance(node, Source):
+    if isinstance(node, Source | Concat):
         return None
     if isinstance(node, Join | AskPairs):
         return _of_one_side(node, names)

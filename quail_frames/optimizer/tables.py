@@ -6,7 +6,7 @@ value; parts of a predicate are taken as independent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -18,6 +18,7 @@ from quail_frames.plan.logical import (
     Ask,
     AskPairs,
     CallUse,
+    Concat,
     Expression,
     Filter,
     Join,
@@ -60,7 +61,27 @@ def table_of(node: Node, prices: Prices) -> Table:
         sides = (left, node.left_names), (right, node.right_names)
         columns = {name: own for side, names in sides for name, own in _repeated(side, names, rows, node).items()}
         return Table(rows, columns)
+    if isinstance(node, Concat):
+        return _appended([table_of(each, prices) for each in node.inputs])
     return _of_one(node, table_of(node.input, prices), prices)
+
+
+def _appended(tables: Sequence[Table]) -> Table:
+    """Tables one after the other."""
+    rows = [table.rows for table in tables]
+    known = set(tables[0].columns).intersection(*(table.columns for table in tables))
+    return Table(sum(rows), {name: _mixed([table.columns[name] for table in tables], rows) for name in known})
+
+
+def _mixed(figures: Sequence[ColumnFigures], rows: Sequence[float]) -> ColumnFigures:
+    """A column of several tables of so many rows: texts of mean length, and the values of each table."""
+    parts = [(each, count, count / max(sum(rows), 1.0)) for each, count in zip(figures, rows, strict=True)]
+    known = all(each.tokens is not None for each in figures)
+    return ColumnFigures(
+        sum(each.mean_tokens * share for each, _, share in parts) if known else None,
+        sum(count if each.distinct is None else each.distinct for each, count, _ in parts),
+        sum(each.shared * share for each, _, share in parts),
+    )
 
 
 def _of_one(node: Node, below: Table, prices: Prices) -> Table:

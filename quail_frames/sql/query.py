@@ -9,7 +9,8 @@ from typing import Any
 import polars as pl
 from sqlglot import exp
 
-from quail_frames.lazy.frame import LazyFrame, lazy
+from quail_frames.lazy.concat import concat
+from quail_frames.lazy.frame import LazyFrame
 from quail_frames.sql.aggregates import aggregate, aggregates_in
 from quail_frames.sql.ai import read_call
 from quail_frames.sql.dialects import AiFunction
@@ -72,7 +73,7 @@ class QueryPlanner:
         pairs = zip(right.columns, left.columns, strict=True)
         right = right if same else right.select([pl.col(old).alias(new) for old, new in pairs])
         with errors_at(node.expression):
-            both = lazy(pl.concat([left.to_polars(), right.to_polars()], how="vertical_relaxed"), engine=left._engine)
+            both = concat([left, right], how="vertical_relaxed")
         return both.unique() if node.args.get("distinct") else both
 
     # SELECT -------------------------------------------------------------------------------

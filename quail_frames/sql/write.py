@@ -12,6 +12,7 @@ from quail_frames.lazy.discovery import tree_of
 from quail_frames.lazy.frame import LazyFrame
 from quail_frames.plan.logical import (
     AskPairs,
+    Concat,
     Expression,
     Filter,
     Join,
@@ -74,6 +75,7 @@ class _Writer:
             Step: self._step,
             Join: self._join,
             AskPairs: self._ask_pairs,
+            Concat: self._concat,
         }.get(type(node))
         if write is None:
             raise PlanError(
@@ -185,6 +187,11 @@ class _Writer:
             nulls = "" if usual == nulls_last else f" NULLS {'LAST' if nulls_last else 'FIRST'}"
             words.append(f"{self._spell(key)}{' DESC' if descending else ''}{nulls}")
         return words
+
+    def _concat(self, node: Concat) -> Query:
+        parts = [self._below(each, "order", "rows").text() for each in node.inputs]
+        indented = "\nUNION ALL\n".join(parts).replace("\n", "\n  ")
+        return Query(f"(\n  {indented}\n) AS q{next(self.numbers)}")
 
     # Joins --------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -269,7 +270,7 @@ def test_an_engine_that_is_not_open_is_explained_as_it_will_run() -> None:
 
 
 def test_a_change_of_order_that_came_too_late_for_every_row_is_not_told() -> None:
-    texts = pl.read_parquet("examples/data/reviews.parquet").lazy()
+    texts = pl.read_parquet(Path(__file__).parents[2] / "examples/data/reviews.parquet").lazy()
     asked = texts.ai_filter("Is the review {text} favourable?", selectivity=0.5)
     asked = asked.ai_filter("Does the review {text} discuss the ending?", selectivity=0.1)
     with qf.Engine("qwen3-4b-fp8", device="simulated:h100-sxm") as engine:

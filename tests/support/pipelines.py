@@ -129,6 +129,20 @@ def _ai_join(how: str, anchor: str) -> Step:
     return step
 
 
+def _concat(*frames: Any, how: Any = "vertical") -> Any:
+    plain = isinstance(frames[0], pl.DataFrame)
+    return pl.concat(frames, how=how) if plain else qf.concat(frames, how=how)
+
+
+def _repeated(frame: Any) -> Any:
+    spam, cheap = frame.filter(qf.ai_if("Is {text} spam?")), frame.filter(pl.col("n") > 0)
+    return _concat(spam, cheap, frame.head(2).filter(qf.ai_score("Is {text} good?") > 0.4))
+
+
+def _widened(frame: Any) -> Any:
+    return _concat(frame, frame.filter(qf.ai_if("Is {text} late?")).cast({"n": pl.Float64}), how="vertical_relaxed")
+
+
 def _reordered(frame: Any) -> Any:
     return frame.select(pl.col("flag"), pl.col("text"), pl.all().exclude("flag", "text"))
 
@@ -160,6 +174,8 @@ RELATIONAL: list[Named] = [
     ("ai join left", _ai_join("left", "right")),
     ("ai join semi", _ai_join("semi", "left")),
     ("ai join anti", _ai_join("anti", "left")),
+    ("concat", _repeated),
+    ("concat widened", _widened),
     ("narrow", lambda frame: frame.select(COLUMNS)),
     ("rename", lambda frame: frame.rename({"text": "t"}).filter(qf.ai_if("Is {t} long?")).rename({"t": "text"})),
     ("gather", lambda frame: frame.gather_every(2)),

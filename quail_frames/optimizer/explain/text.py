@@ -10,7 +10,7 @@ from quail_frames.optimizer.estimate import PlanEstimate, StepEstimate
 from quail_frames.optimizer.explain.numbers import count, duration, money, priced, target_lines
 from quail_frames.optimizer.explain.words import numbered
 from quail_frames.optimizer.statistics import SourceFigures
-from quail_frames.plan.logical import Ask, AskPairs, Node, Source, columns
+from quail_frames.plan.logical import Ask, AskPairs, Concat, Node, Source, columns, inputs
 
 
 def explain(written: Node, planned: Node | None = None, estimate: PlanEstimate | None = None) -> str:
@@ -99,16 +99,17 @@ def _shares(step: StepEstimate) -> Iterator[str]:
 
 
 def step_numbers(node: Node) -> dict[int, str]:
-    """Names of the steps on the plan's main line, by the nodes' identities."""
-    line = _main_line(node)
-    return {id(each): f"step {number}" for number, each in enumerate(line, start=1)}
+    """Names of the steps on the plan's main line and of those in appended frames, by the nodes' identities."""
+    names: dict[int, str] = {}
+    for number, each in enumerate(_main_line(node), start=1):
+        names[id(each)] = f"step {number}"
+        for branch in each.inputs[1:] if isinstance(each, Concat) else ():
+            names |= {key: f"step {number}, its {name}" for key, name in step_numbers(branch).items()}
+    return names
 
 
 def _main_line(node: Node) -> list[Node]:
-    if isinstance(node, Source):
-        return [node]
-    below = node.left if hasattr(node, "left") else node.input
-    return [*_main_line(below), node]
+    return [*(_main_line(inputs(node)[0]) if inputs(node) else ()), node]
 
 
 def _basis(estimate: PlanEstimate) -> Iterator[str]:

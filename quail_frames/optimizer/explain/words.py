@@ -11,6 +11,7 @@ from quail_frames.plan.logical import (
     ANSWER,
     Ask,
     AskPairs,
+    Concat,
     Expression,
     Filter,
     Join,
@@ -49,6 +50,10 @@ def steps(node: Node, notes: Notes = nothing_to_add) -> list[list[str]]:
     if isinstance(node, AskPairs):
         own = [*_pair_words(node), *(f"  {line}" for line in notes(node)), *_right_side(node, notes)]
         return [*steps(node.left, notes), own]
+    if isinstance(node, Concat):
+        first, *others = node.inputs
+        own = [line for each in others for line in ("and of", *_nested(each, notes))]
+        return [*steps(first, notes), ["then, below these, the rows of", *own[1:]]]
     below = [step for each in inputs(node) for step in steps(each, notes)]
     return [*below, [*_words(node), *(f"  {line}" for line in notes(node))]]
 
@@ -123,9 +128,14 @@ def _pair_words(node: AskPairs) -> list[str]:
 
 
 def _right_side(node: AskPairs, notes: Notes) -> list[str]:
-    lines = ["  right side:"]
-    for number, step in enumerate(steps(node.right, notes), start=1):
-        lines += [f"    {number}. {step[0]}", *(f"       {line}" for line in step[1:])]
+    return ["  right side:", *(f"  {line}" for line in _nested(node.right, notes))]
+
+
+def _nested(node: Node, notes: Notes) -> list[str]:
+    """The steps of another branch, numbered anew."""
+    lines = []
+    for number, step in enumerate(steps(node, notes), start=1):
+        lines += [f"  {number}. {step[0]}", *(f"     {line}" for line in step[1:])]
     return lines
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from quail_frames.plan.logical import (
     Ask,
     AskPairs,
+    Concat,
     Expression,
     Filter,
     Join,
@@ -39,6 +40,9 @@ def _pruned(node: Node, needed: Names) -> Node:
         return _pruned_select(node, needed)
     if isinstance(node, Join):
         return _pruned_join(node, needed)
+    if isinstance(node, Concat):
+        kept = tuple(name for name in node.columns if name in needed) or node.columns[:1]
+        return replace(node, inputs=tuple(_pruned(each, frozenset(kept)) for each in node.inputs), columns=kept)
     if isinstance(node, AskPairs):
         return _pruned_pairs(node, needed)
     if isinstance(node, WithColumns):

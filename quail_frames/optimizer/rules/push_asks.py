@@ -18,6 +18,7 @@ from quail_frames.optimizer.tables import candidate_pairs, table_of, text_figure
 from quail_frames.plan.logical import (
     Ask,
     AskPairs,
+    Concat,
     Expression,
     Filter,
     Join,
@@ -80,6 +81,11 @@ def _sunk(node: Node, predicate: Expression, reads: Names, prices: Prices, limit
         return Ask(node, keep=(predicate,)) if below is None else replace(node, input=below)
     if isinstance(node, Join | AskPairs):
         return _sunk_to_side(node, predicate, reads, prices)
+    if isinstance(node, Concat):
+        sunk = [_sunk(each, predicate, reads, prices, limited) for each in node.inputs]
+        pairs = zip(node.inputs, sunk, strict=True)
+        asked = [Ask(own, keep=(predicate,)) if below is None else below for own, below in pairs]
+        return replace(node, inputs=tuple(asked)) if any(sunk) else None
     if isinstance(node, Step) and limited and node.commutes:
         return None
     assert isinstance(node, Project | WithColumns | Select | Filter | Step)

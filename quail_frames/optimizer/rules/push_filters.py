@@ -12,6 +12,7 @@ from dataclasses import replace
 from quail_frames.plan.logical import (
     Ask,
     AskPairs,
+    Concat,
     Expression,
     Filter,
     Join,
@@ -69,11 +70,13 @@ def _filtered(node: Node, predicates: Predicates) -> Node:
 
 
 def passes(node: Node, reads: Names) -> bool:
-    """Whether a predicate on these columns may be applied to the node's input instead."""
+    """Whether a predicate on these columns may be applied to the node's input (all of several) instead."""
     if isinstance(node, Ask):
         return node.limit is None and not reads & set(node.answer_columns)
     if isinstance(node, Project):
         return True
+    if isinstance(node, Concat):
+        return node.alike
     if isinstance(node, Filter):
         return all(predicate.row_local for predicate in node.predicates)
     if isinstance(node, WithColumns):
@@ -95,6 +98,8 @@ def _passed(node: Node, predicates: Predicates) -> Node:
         left = tuple(p for p in predicates if side_of(node, p.reads or frozenset()) == "left")
         right = tuple(p for p in predicates if p not in left)
         return replace(node, left=_filtered(node.left, left), right=_filtered(node.right, right))
+    if isinstance(node, Concat):
+        return replace(node, inputs=tuple(_filtered(each, predicates) for each in node.inputs))
     assert isinstance(node, Ask | Project | Filter | WithColumns | Select | Step)
     return replace(node, input=_filtered(node.input, predicates))
 

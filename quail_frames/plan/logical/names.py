@@ -8,6 +8,7 @@ from quail_frames.plan.logical.expression import ANSWER, Expression
 from quail_frames.plan.logical.nodes import (
     Ask,
     AskPairs,
+    Concat,
     Filter,
     Join,
     Node,
@@ -41,7 +42,7 @@ def names_of(found: Iterable[Expression]) -> tuple[str, ...]:
 
 def columns(node: Node) -> tuple[str, ...]:
     """Names of the node's columns."""
-    if isinstance(node, Source | Project):
+    if isinstance(node, Source | Project | Concat):
         return node.columns
     if isinstance(node, Select):
         return (*names_of(node.expressions), *node.carry)

@@ -135,6 +135,18 @@ class Join:
 
 
 @dataclass(frozen=True)
+class Concat:
+    """The rows of several frames one after the other: these columns of each, in the wider of their types.
+
+    `alike` says that the frames' types are the same, so that an expression means the same on each.
+    """
+
+    inputs: tuple[Node, ...]
+    columns: tuple[str, ...]
+    alike: bool
+
+
+@dataclass(frozen=True)
 class Ask:
     """The AI operator on rows: keeps the rows that pass `keep` and adds the answer columns of `answers`.
 
@@ -244,5 +256,5 @@ class AskPairs:
 
 Unary = Filter | WithColumns | Select | Project | Slice | Step | Ask
 Binary = Join | AskPairs
-Node = Source | Unary | Binary
+Node = Source | Unary | Binary | Concat
 AnyNode = TypeVar("AnyNode", Unary, Binary)

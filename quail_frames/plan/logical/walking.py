@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from quail_frames.plan.logical.nodes import Ask, AskPairs, Binary, Node, Source
+from quail_frames.plan.logical.nodes import Ask, AskPairs, Binary, Concat, Node, Source
 
 
 def inputs(node: Node) -> tuple[Node, ...]:
     """The nodes that this one reads."""
     if isinstance(node, Source):
         return ()
+    if isinstance(node, Concat):
+        return node.inputs
     return (node.left, node.right) if isinstance(node, Binary) else (node.input,)
 
 
@@ -21,6 +23,8 @@ def with_inputs(node: Node, new: tuple[Node, ...]) -> Node:
         return node
     if isinstance(node, Source):
         return node
+    if isinstance(node, Concat):
+        return replace(node, inputs=new)
     return replace(node, left=new[0], right=new[1]) if isinstance(node, Binary) else replace(node, input=new[0])
 
 
@@ -42,7 +46,8 @@ def asks(node: Node) -> bool:
 
 
 def source_rows(node: Node) -> int | None:
-    """Rows of the first source below, following the left side of joins; None where they are not known."""
-    while not isinstance(node, Source):
-        node = inputs(node)[0]
-    return node.rows
+    """Rows of the sources below, of joins on the left side; None where they are not known."""
+    if isinstance(node, Source):
+        return node.rows
+    counts = [source_rows(below) for below in (node.inputs if isinstance(node, Concat) else inputs(node)[:1])]
+    return None if None in counts else sum(count for count in counts if count is not None)
