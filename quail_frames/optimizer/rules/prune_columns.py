@@ -41,8 +41,8 @@ def _pruned(node: Node, needed: Names) -> Node:
     if isinstance(node, Join):
         return _pruned_join(node, needed)
     if isinstance(node, Concat):
-        kept = tuple(name for name in node.columns if name in needed) or node.columns[:1]
-        return replace(node, inputs=tuple(_pruned(each, frozenset(kept)) for each in node.inputs), columns=kept)
+        names = tuple(name for name in node.columns if name in needed) or node.columns[:1]
+        return replace(node, inputs=tuple(_pruned(each, frozenset(names)) for each in node.inputs), columns=names)
     if isinstance(node, AskPairs):
         return _pruned_pairs(node, needed)
     if isinstance(node, WithColumns):

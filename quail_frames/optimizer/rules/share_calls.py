@@ -12,6 +12,7 @@ from quail_frames.plan.logical import (
     Ask,
     AskPairs,
     CallUse,
+    Concat,
     Filter,
     Join,
     Node,
@@ -54,7 +55,7 @@ def _shared(ask: Ask) -> Node:
 
 def providing(node: Node, call: CallUse) -> Node | None:
     """`node` with the call's answer column, given by an `Ask` below that asks it anyway; None where there is none."""
-    if isinstance(node, Source) or call.reads is None:
+    if isinstance(node, Source | Concat) or call.reads is None:
         return None
     if isinstance(node, Ask):
         if any(call.column == own.column for own in node.calls):
