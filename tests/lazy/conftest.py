@@ -29,3 +29,10 @@ def engine(request: pytest.FixtureRequest) -> Iterator[object]:
         return
     engines.configure("oracle")
     yield engines.default_engine()
+
+
+@pytest.fixture(autouse=True)
+def no_engine_left_open() -> Iterator[None]:
+    """Each test makes the default engine that it needs."""
+    yield
+    engines.close_default_engine()
