@@ -21,7 +21,7 @@ from training.units.builder import Builder
 from training.units.mixture import draw
 
 BASE = "smollm2-135m"
-TOKENS = 720_000
+TOKENS = 780_000
 RECENT = 15
 
 

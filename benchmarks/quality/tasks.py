@@ -129,7 +129,7 @@ def intents(engine: qf.Engine, limit: int | None) -> Iterator[Result]:
     messages = bank_messages()
     every = table("support_intents")["text"].to_list()
     known = [name for name in INTENTS if name in every]
-    few = each(messages.filter(pl.col("truth").is_in(known)), "truth", 8, limit)
+    few = each(messages.filter(pl.col("truth").is_in(known)), "truth", 16, limit)
     asked = few.with_columns((pl.col("truth") == name).alias(f"is {name}") for name in known)
     questions = {f"Is the customer writing about this: {name}?": f"is {name}" for name in known}
     yield yes_no("bank intents, yes/no", engine, asked, questions)

@@ -25,7 +25,7 @@ from quail_frames.tuning.trainer import Recipe, Trainer
 from training.calls import ask, choose
 from training.corpus import Corpus, held_out_intent
 from training.units.builder import Builder
-from training.units.intents import intent_labels, intent_questions
+from training.units.intents import intent_labels, intent_questions, near_intents
 from training.units.mixture import MIXTURE, draw
 from training.units.sentiment import sentiment
 from training.wordings import Wordings
@@ -71,6 +71,19 @@ def test_held_out_rows_wordings_and_intents_are_not_trained_on(training_sets: Pa
     wordings = Wordings(tuple("abcdefghijkl"), ("m",))
     assert wordings.part(True).yes == ("f", "l") and set(wordings.part(False).yes) == set("abcdeghijk")
     assert not any(held_out_intent(label) for label in intent_labels(Builder(trained), "hwu_intent"))
+
+
+def test_wrong_intents_are_of_the_same_domain_as_far_as_asked(training_sets: Path) -> None:
+    builder = Builder(Corpus(training_sets))
+    groups = builder.corpus.labelled("intents", "clinc_intent")
+    labels = intent_labels(builder, "clinc_intent")
+    near = set(labels[1:5])
+    for label in labels[5:]:
+        groups[label][0].extra["domain"] = "elsewhere"
+    for share, expected in ((0.5, 2), (1.0, 4)):
+        found = near_intents(builder, random.Random(0), "clinc_intent", labels[0], 4, share)
+        assert len(near.intersection(found)) >= expected
+        assert len(set(found) - {labels[0]}) == 4
 
 
 def test_a_wording_has_no_favourite_answer(training_sets: Path) -> None:

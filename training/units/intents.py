@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from training import wordings as w
 from training.calls import ask, ask_pair, choose
 from training.corpus import Row, held_out_intent
@@ -36,13 +38,15 @@ def intent_row(builder: Builder, rng: Random, task: str) -> tuple[str, Row]:
     return label, rng.choice(groups[label])
 
 
-def near_intents(builder: Builder, rng: Random, task: str, label: str, count: int) -> list[str]:
-    """Wrong intents, half of them of the same domain where there are such."""
+def near_intents(
+    builder: Builder, rng: Random, task: str, label: str, count: int, near_share: float = 0.5
+) -> list[str]:
+    """Wrong intents, `near_share` of them of the same domain where there are such."""
     groups = builder.corpus.labelled("intents", task)
     others = [other for other in intent_labels(builder, task) if other != label]
     domain = groups[label][0].extra.get("domain")
     near = [other for other in others if domain and groups[other][0].extra.get("domain") == domain]
-    chosen = [] if builder.easy else rng.sample(near, min(len(near), (count + 1) // 2))
+    chosen = [] if builder.easy else rng.sample(near, min(len(near), math.ceil(count * near_share)))
     if builder.easy:
         others = [other for other in others if other not in near]
     rest = [other for other in others if other not in chosen]
@@ -75,7 +79,8 @@ def intent_options(
     """(option names, descriptions or None, intents in the same order); none-of-these has the intent ""."""
     with_none = label == "out of scope" or rng.random() < 0.15
     missing = with_none and (label == "out of scope" or rng.random() < 0.5)
-    intents = near_intents(builder, rng, task, label, count - 1) + ([] if missing else [label])
+    near_share = rng.choice((0.5, 1.0))
+    intents = near_intents(builder, rng, task, label, count - 1, near_share) + ([] if missing else [label])
     if with_none:
         intents.append("")
     rng.shuffle(intents)
@@ -93,10 +98,10 @@ def intent_options(
 
 
 def intent_choice(builder: Builder, rng: Random) -> Unit:
-    """Which intent of 2 to 24, by the decision head, by letters, or both."""
+    """Which intent of 2 to 32, by the decision head and sometimes by letters too."""
     task = rng.choice(INTENT_TASKS)
     label, row = intent_row(builder, rng, task)
-    count = rng.choice((2, 3, 4, 5, 6, 8, 8, 8, 10, 12, 16, 24))
+    count = rng.choice((2, 3, 4, 6, 8, 8, 8, 12, 16, 24, 32))
     names, described, intents = intent_options(builder, rng, task, label, count)
     target = intents.index(label if label in intents else "")
     question = rng.choice(w.INTENT_CHOICE)
@@ -111,7 +116,7 @@ def intent_choice(builder: Builder, rng: Random) -> Unit:
             descriptions=described,
         )
     ]
-    if count <= 12 and rng.random() < 0.4:
+    if count <= 12 and rng.random() < 0.1:
         unit.append(
             choose(
                 question,
