@@ -1,6 +1,6 @@
 """`python -m benchmarks.products`: GFLOP/s of a decoder's matrix products on one core, by library and number of rows.
 
-What `LEAST_ROWS` and `MOST_ROWS` of `quail_frames.runtime.lanes` and the choice in
+What `LEAST_ROWS` and `TASK_ROWS` of `quail_frames.runtime.lanes` and the choice in
 `quail_frames.runtime.models.products` rest on. The weights of several layers are multiplied in turn, so that they come
 from memory as in a decoder; the time is the thread's own, so that a busy machine does little to it.
 """

@@ -68,7 +68,7 @@ def test_lanes_answer_as_one_thread_does(folder: Path, threads: int, monkeypatch
         assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(before)
-    monkeypatch.setattr(lanes, "MOST_ROWS", 7)
+    monkeypatch.setattr(lanes, "TASK_ROWS", 7)
     np.testing.assert_allclose(scores(folder, products="torch"), found, atol=1e-5)
 
 

@@ -51,7 +51,7 @@ def test_noise_of_a_measurement_does_not_change_the_choice(noise: list[float], f
 
 @given(rows=st.integers(0, 5000), threads=st.integers(1, 9))
 def test_spans_hold_every_row_once(rows: int, threads: int) -> None:
-    found = np.concatenate([np.arange(rows)[span] for span in spans(rows, threads)])
+    found = np.concatenate([np.arange(rows)[span] for span in spans(rows, threads, 512)])
     assert found.tolist() == list(range(rows))
 
 
