@@ -31,6 +31,7 @@ class PeerSettings:
     threads: int
     max_length: int
     kv_gib: int = 4
+    batch_tokens: int = 8192
     block_size: int = 32
     """vLLM's default on a CPU is 128; smaller blocks share more of a prefix, and 32 is its smallest efficient one."""
 
@@ -44,7 +45,7 @@ class PeerSettings:
             "enable_prefix_caching": True,
             "block_size": self.block_size,
             "max_num_seqs": 256,
-            "max_num_batched_tokens": 8192,
+            "max_num_batched_tokens": self.batch_tokens,
             "max_logprobs": -1,
             "seed": 0,
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,6 +16,9 @@ from benchmarks.peers.side import Asks, Outcome, Prompts
 from benchmarks.peers.workloads import Workload
 from quail_frames.runtime.engine import Engine
 from quail_frames.runtime.tokens.assemble import concatenate
+
+SETTLE = 0.5
+"""Seconds before a turn: OpenMP's threads spin for a while after their last work, on the cores of the next turn."""
 
 
 class Peer(Asks, Protocol):
@@ -54,12 +58,12 @@ def measure(name: str, chunks: Sequence[Workload], engine: Engine, peer: Peer) -
     ours: list[Outcome] = []
     theirs: list[Outcome] = []
     for number, chunk in enumerate(chunks):
-        if number % 2 == 0:
-            ours.append(chunk.ours(engine))
-            theirs.append(chunk.theirs(peer))
-        else:
-            theirs.append(chunk.theirs(peer))
-            ours.append(chunk.ours(engine))
+        for side in ("ours", "theirs") if number % 2 == 0 else ("theirs", "ours"):
+            time.sleep(SETTLE)
+            if side == "ours":
+                ours.append(chunk.ours(engine))
+            else:
+                theirs.append(chunk.theirs(peer))
     differs = [np.flatnonzero(a.answers != b.answers) for a, b in zip(ours, theirs, strict=True)]
     gaps = [doubt(chunk, items, peer) for chunk, items in zip(chunks, differs, strict=True)]
     items = sum(len(outcome.answers) for outcome in ours)
