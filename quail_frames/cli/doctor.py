@@ -59,6 +59,7 @@ def processor() -> Iterator[tuple[str, str]]:
     yield "processor", f"{platform.machine()}, torch kernels for {torch.backends.cpu.get_cpu_capability()}"
     yield "threads", f"{torch.get_num_threads()} of {os.cpu_count()} cores"
     yield from matrix_products()
+    yield "bfloat16 kernels", cpu_kernels()
 
 
 def matrix_products() -> Iterator[tuple[str, str]]:
@@ -71,6 +72,14 @@ def matrix_products() -> Iterator[tuple[str, str]]:
     found = Lanes(1).call(lambda: speeds(torch.float32))
     rates = ", ".join(f"{library} {speed:.0f}" for library, speed in found.items())
     yield "matrix products", f"{fastest(found)} (GFLOP/s of a core in float32: {rates})"
+
+
+def cpu_kernels() -> str:
+    """Whether bfloat16 on this CPU has the C kernels, and why not."""
+    from quail_frames.runtime.native.library import kernels
+
+    found = kernels()
+    return f"none: {found}" if isinstance(found, str) else f"compiled in C for AMX ({found._name})"
 
 
 def devices() -> Iterator[tuple[str, str]]:

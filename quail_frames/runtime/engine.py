@@ -59,7 +59,7 @@ class Engine:
         Most tokens in a prompt; default: the model's context.
     attention
         `"tree"` reads a shared context once for all its asks, `"unified"` once for each;
-        `"auto"` is `"tree"`.
+        `"auto"` is `"tree"`, on a CPU with AMX by C kernels where there is a C compiler.
     products
         Who multiplies matrices on a CPU: `"torch"`, `"numpy"` (float32 only), `"onednn"`;
         `"auto"` measures them for a quarter of a second, once in a process, and takes torch

@@ -19,12 +19,15 @@ from quail_frames.runtime.batch import Batch, Float32, Read
 from quail_frames.runtime.compiled import DecisionFormat, ModelTraits
 from quail_frames.runtime.lanes import Lanes, spans
 from quail_frames.runtime.loading import OpenedModel, reads_of_a_token
+from quail_frames.runtime.models.attention import Attend
 from quail_frames.runtime.models.config import ModelConfig
 from quail_frames.runtime.models.decision_head import DecisionHead
 from quail_frames.runtime.models.decoder import Decoder
 from quail_frames.runtime.models.load import Dtype, ModelSpec, load_model, resolve_dtype, torch_device
 from quail_frames.runtime.models.products import fastest, libraries, speeds
 from quail_frames.runtime.named import CPU_TOKEN_BUDGET, cpu_kv_bytes
+from quail_frames.runtime.native.attention import NativeAttention, attends
+from quail_frames.runtime.native.library import usable
 from quail_frames.runtime.options import AttentionPath, Library, Products
 from quail_frames.runtime.out_of_memory import named_memory_errors
 from quail_frames.runtime.tokens.layouts import Markers
@@ -47,7 +50,8 @@ class TorchModel:
     ) -> None:
         self._decoder = decoder
         self._head = head
-        self._attention = UnifiedAttention if attention == "unified" else TreeAttention
+        self._eager = UnifiedAttention if attention == "unified" else TreeAttention
+        self._native = usable(decoder.dtype) if attention == "auto" and decoder.device.type == "cpu" else None
         if decoder.device.type == "cpu":
             decoder.lanes = lanes or Lanes()
         self._lanes = decoder.lanes
@@ -74,10 +78,15 @@ class TorchModel:
         assert self._arena is not None
         rows = np.concatenate([read.rows for read in batch.reads]) if batch.reads else np.zeros(0, dtype=np.int64)
         tokens, positions = torch.from_numpy(batch.tokens), torch.from_numpy(batch.positions)
-        attend = self._attention(batch, self._arena, self._decoder.config.windows, self._lanes)
-        hidden = self._decoder.hidden(tokens, positions, attend, torch.from_numpy(rows))
+        hidden = self._decoder.hidden(tokens, positions, self._attention(batch, self._arena), torch.from_numpy(rows))
         parts = hidden.split([len(read.rows) for read in batch.reads])
         return [self._read(part, read) for part, read in zip(parts, batch.reads, strict=True)]
+
+    def _attention(self, batch: Batch, arena: KvArena) -> Attend:
+        config = self._decoder.config
+        if self._native is not None and attends(config.head_dim, batch, config.windows):
+            return NativeAttention(self._native, batch, arena, self._lanes)
+        return self._eager(batch, arena, config.windows, self._lanes)
 
     def _read(self, hidden: Tensor, read: Read) -> Float32:
         if read.readout.options:

@@ -15,7 +15,7 @@ from torch.nn.functional import embedding, linear
 from quail_frames.runtime.lanes import Alone, Lanes
 from quail_frames.runtime.models.attention import Attend
 from quail_frames.runtime.models.config import ModelConfig
-from quail_frames.runtime.models.layers import rms_norm
+from quail_frames.runtime.models.layers import EAGER, Elementwise
 from quail_frames.runtime.models.products import PRODUCTS
 from quail_frames.runtime.models.rope import layer_frequencies, rotation
 from quail_frames.runtime.models.step import StepShape, between, close_layer, open_layer
@@ -36,14 +36,20 @@ class Decoder:
         What shares out the rows of a batch; calls are then made inside `lanes.call`.
     """
 
-    def __init__(self, config: ModelConfig, weights: DecoderWeights[Tensor], library: Library = "torch") -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: DecoderWeights[Tensor],
+        library: Library = "torch",
+        elementwise: Elementwise = EAGER,
+    ) -> None:
         self.config = config
         self.weights = weights
         self.device = weights.embedding.device
         self.dtype = weights.embedding.dtype
         self.lanes: Lanes | Alone = Alone()
         sizes = (config.num_heads, config.num_kv_heads, config.head_dim)
-        self.shape = StepShape(*sizes, config.rms_norm_eps, config.activation, PRODUCTS[library])
+        self.shape = StepShape(*sizes, config.rms_norm_eps, config.activation, PRODUCTS[library], elementwise)
         self._frequencies = layer_frequencies(config, self.device)
 
     @torch.inference_mode()
@@ -88,7 +94,7 @@ class Decoder:
         layer, shape = self.weights.layers[0], self.shape
 
         def run(own: slice) -> None:
-            x = rms_norm(residual[own], layer.attention_norm, shape.eps)
+            x = shape.elementwise.add_rms_norm(residual[own], None, layer.attention_norm, shape.eps)
             open_layer(shape, layer, x, cos[own], sin[own], qkv[own])
 
         self.lanes.run([partial(run, own) for own in self.lanes.spans(len(residual))])

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from quail_frames.runtime.models.rope import rotate
+
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """`x / sqrt(mean(x^2) + eps) * weight` over the last axis; the statistics are float32.
@@ -22,9 +24,9 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return (wide * scale).to(x.dtype).mul_(weight)
 
 
-def add_rms_norm(residual: Tensor, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Add x to `residual` in place; the norm of the sum."""
-    return rms_norm(residual.add_(x), weight, eps)
+def add_rms_norm(residual: Tensor, x: Tensor | None, weight: Tensor, eps: float) -> Tensor:
+    """Add x, if there is one, to `residual` in place; the norm of the sum."""
+    return rms_norm(residual if x is None else residual.add_(x), weight, eps)
 
 
 def gated(gate_up: Tensor, activation: Literal["silu", "gelu_tanh"]) -> Tensor:
@@ -32,3 +34,22 @@ def gated(gate_up: Tensor, activation: Literal["silu", "gelu_tanh"]) -> Tensor:
     gate, up = gate_up.chunk(2, dim=-1)
     active = functional.silu(gate) if activation == "silu" else functional.gelu(gate, approximate="tanh")
     return active.mul_(up)
+
+
+class Elementwise:
+    """The groups as a decoder calls them, so that others may compute them; these are the eager ones."""
+
+    def add_rms_norm(self, residual: Tensor, x: Tensor | None, weight: Tensor, eps: float) -> Tensor:
+        """See `add_rms_norm`."""
+        return add_rms_norm(residual, x, weight, eps)
+
+    def gated(self, gate_up: Tensor, activation: Literal["silu", "gelu_tanh"]) -> Tensor:
+        """See `gated`."""
+        return gated(gate_up, activation)
+
+    def rotate(self, qkv: Tensor, heads: int, cos: Tensor, sin: Tensor) -> None:
+        """Turn the first `heads` heads of `qkv` (T, all heads, head_dim) in place; see `rope.rotate`."""
+        rotate(qkv[:, :heads], cos, sin, out=qkv[:, :heads])
+
+
+EAGER = Elementwise()

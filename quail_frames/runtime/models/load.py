@@ -19,9 +19,11 @@ from quail_frames.runtime.models.config import ModelConfig
 from quail_frames.runtime.models.decision_head import DecisionHead, head_of
 from quail_frames.runtime.models.decoder import Decoder
 from quail_frames.runtime.models.hub import BUILT_IN, resolve
+from quail_frames.runtime.models.layers import EAGER
 from quail_frames.runtime.models.malformed import refuse_malformed
 from quail_frames.runtime.models.safetensors import SafetensorsFolder, read_json
 from quail_frames.runtime.models.weights import WeightSource, assemble
+from quail_frames.runtime.native.elementwise import elementwise
 from quail_frames.runtime.options import Library
 from quail_frames.runtime.tokens.tokenizer import Tokenizer
 
@@ -117,7 +119,8 @@ def load_model(
     place = torch_device(device)
     chosen = resolve_dtype(dtype, place)
     files = open_files(name)
-    decoder = Decoder(files.config, assemble(files.config, files.source, place, chosen, library), library)
+    groups = elementwise(files.config, chosen) if place.type == "cpu" else EAGER
+    decoder = Decoder(files.config, assemble(files.config, files.source, place, chosen, library), library, groups)
     head = files.head()
     return LoadedModel(files.name, decoder, files.tokenizer, files.spec, files.identity(), head and head.to(place))
 

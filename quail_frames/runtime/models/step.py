@@ -9,16 +9,15 @@ from typing import Literal, NamedTuple
 
 from torch import Tensor
 
-from quail_frames.runtime.models.layers import add_rms_norm, gated, rms_norm
+from quail_frames.runtime.models.layers import EAGER, Elementwise, rms_norm
 from quail_frames.runtime.models.products import Product, by_torch
-from quail_frames.runtime.models.rope import rotate
 from quail_frames.runtime.models.weights import LayerWeights
 
 Layer = LayerWeights[Tensor]
 
 
 class StepShape(NamedTuple):
-    """Heads, KV heads, their size, RMSNorm's epsilon, the MLP's activation, and who multiplies."""
+    """Heads, KV heads, their size, RMSNorm's epsilon, the MLP's activation, who multiplies, and who does the rest."""
 
     heads: int
     kv_heads: int
@@ -26,14 +25,16 @@ class StepShape(NamedTuple):
     eps: float
     activation: Literal["silu", "gelu_tanh"] = "silu"
     product: Product = by_torch
+    elementwise: Elementwise = EAGER
 
 
 def open_layer(shape: StepShape, layer: Layer, x: Tensor, cos: Tensor, sin: Tensor, qkv: Tensor) -> None:
     """Write q, k and v of normed states x (T, hidden), with QK-norm and RoPE, to qkv (T, heads + 2 KV heads, size)."""
     shape.product(x, layer.qkv, layer.qkv_bias, out=qkv.flatten(1))
-    qk = qkv[:, : shape.heads + shape.kv_heads]
-    normed = qk if layer.qk_norm is None else rms_norm(qk, layer.qk_norm, shape.eps)
-    rotate(normed, cos, sin, out=qk)
+    turned = shape.heads + shape.kv_heads
+    if layer.qk_norm is not None:
+        qkv[:, :turned] = rms_norm(qkv[:, :turned], layer.qk_norm, shape.eps)
+    shape.elementwise.rotate(qkv, turned, cos, sin)
 
 
 def close_layer(shape: StepShape, layer: Layer, attended: Tensor, residual: Tensor, following_norm: Tensor) -> Tensor:
@@ -41,12 +42,12 @@ def close_layer(shape: StepShape, layer: Layer, attended: Tensor, residual: Tens
     attended = shape.product(attended, layer.output, layer.output_bias)
     if layer.attended_norm is not None:
         attended = rms_norm(attended, layer.attended_norm, shape.eps)
-    x = add_rms_norm(residual, attended, layer.mlp_norm, shape.eps)
-    inner = gated(shape.product(x, layer.gate_up, layer.gate_up_bias), shape.activation)
+    x = shape.elementwise.add_rms_norm(residual, attended, layer.mlp_norm, shape.eps)
+    inner = shape.elementwise.gated(shape.product(x, layer.gate_up, layer.gate_up_bias), shape.activation)
     out = shape.product(inner, layer.down, layer.down_bias)
     if layer.down_norm is not None:
         out = rms_norm(out, layer.down_norm, shape.eps)
-    return add_rms_norm(residual, out, following_norm, shape.eps)
+    return shape.elementwise.add_rms_norm(residual, out, following_norm, shape.eps)
 
 
 def between(
