@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections import deque
 from collections.abc import Sequence
 from ctypes import c_float, c_int64, c_void_p
 from dataclasses import dataclass
@@ -152,7 +153,7 @@ class NativeAttention:
         longest, dim = int(self._units.seen(items).max(initial=0)), arena.k.shape[3]
         size = library.scratch_bytes(c_int64(longest), c_int64(dim)) + 64
         self._out = torch.empty(0)
-        self._memory = [torch.empty(size, dtype=torch.uint8) for _ in self._shares]
+        self._memory = deque(torch.empty(size, dtype=torch.uint8) for _ in range(lanes.threads))
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """q [T, heads, head_dim], k and v [T, KV heads, head_dim], parts of one tensor.
@@ -169,12 +170,14 @@ class NativeAttention:
         if len(self._copies):
             for store in (keys, values):
                 store[self._copies[:, 1]] = store[self._copies[:, 0]]
-        self._lanes.run([partial(self._attend, told, *work) for work in zip(self._shares, self._memory, strict=True)])
+        self._lanes.run([partial(self._attend, told, items) for items in self._shares])
         return out
 
-    def _attend(self, told: object, items: Int64, memory: Tensor) -> None:
+    def _attend(self, told: object, items: Int64) -> None:
+        memory = self._memory.pop()  # one for each lane
         aligned = c_void_p(-(-memory.data_ptr() // 64) * 64)
         self._library.attend(told, c_void_p(items.ctypes.data), c_int64(len(items)), aligned)
+        self._memory.append(memory)
 
     def _told(self, q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, out: Tensor) -> _Batch:
         units, dim = self._units, q.shape[2]

@@ -33,9 +33,9 @@ class Compiled(Elementwise):
         self._library = library
 
     def add_rms_norm(self, residual: Tensor, x: Tensor | None, weight: Tensor, eps: float) -> Tensor:
-        out = torch.empty_like(residual)
         if weight.dtype != residual.dtype or not _dense(residual, x):
             return layers.add_rms_norm(residual, x, weight, eps)
+        out = torch.empty_like(residual)
         added = None if x is None else c_void_p(x.data_ptr())
         rows, width = residual.shape
         self._library.add_rms_norm(
