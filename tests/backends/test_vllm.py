@@ -18,6 +18,7 @@ from polars.testing import assert_frame_equal
 
 import quail_frames as qf
 from quail_frames.runtime.backends.asking import WholeAsk
+from quail_frames.runtime.backends.options import NativeOptions
 from quail_frames.runtime.backends.scheduler import RequestModel
 from quail_frames.runtime.backends.vllm import MOST_IDS, Pump, VllmAsker, open_vllm, shape_of
 from quail_frames.runtime.batch import ReadoutSpec
@@ -150,13 +151,16 @@ def test_a_query_whose_engine_was_closed_says_so_instead_of_waiting_for_ever() -
 
 
 def test_an_absent_vllm_and_a_schedule_that_is_none_are_refused_with_advice(tmp_path: Any) -> None:
-    from quail_frames.runtime.backends.options import NativeOptions
-
     with pytest.raises(qf.ModelError, match="choose 'pipelined' or 'stages'"):
-        open_vllm(str(tmp_path), NativeOptions(), {"schedule": "staged"})
+        Engine(str(tmp_path), backend="vllm", schedule="staged")
     if find_spec("vllm") is None:
         with pytest.raises(qf.ModelError, match=r"needs the package vllm: pip install 'quail-frames\[vllm\]'"):
             Engine(str(tmp_path), backend="vllm")
+
+
+def test_a_folder_without_a_config_is_named(tmp_path: Any) -> None:
+    with pytest.raises(qf.ModelError, match=r"config\.json is missing"):
+        open_vllm(str(tmp_path), NativeOptions(), {})
 
 
 def test_a_shape_is_read_from_any_config() -> None:

@@ -8,7 +8,6 @@ that it finds them.
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +27,7 @@ from quail_frames.runtime.batch import Float32, Int32
 from quail_frames.runtime.loading import OpenedModel
 from quail_frames.runtime.models.export import huggingface_folder
 from quail_frames.runtime.models.load import ModelSpec, decision_options
+from quail_frames.runtime.models.safetensors import read_json
 from quail_frames.runtime.scheduler import closed_under_way
 from quail_frames.runtime.tokens.tokenizer import Tokenizer
 from quail_frames.runtime.torch_model import traits_of
@@ -237,7 +237,7 @@ def open_vllm(model: str, native: NativeOptions, options: Mapping[str, Any]) -> 
     """
     schedule = options.get("schedule", "pipelined")
     folder = huggingface_folder(model)
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = read_json(folder / "config.json")
     tokenizer = Tokenizer.from_folder(folder, config.get("bos_token_id"))
     spec = ModelSpec(0, tokenizer.bos_id, **decision_options(folder))
     arguments = _arguments(str(folder), native, options.get("engine_args", {}))
