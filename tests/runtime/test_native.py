@@ -59,7 +59,7 @@ def test_long_prompts_go_through_several_stretches(tokens: int) -> None:
 
 @compiled
 def test_what_an_ask_does_not_see_weighs_nothing_at_all() -> None:
-    """Two asks of one prefix: the second's values are infinite, the first's answers stay what they were alone."""
+    """Two asks of one prefix: the second's keys and values become huge, the first's answers stay what they were."""
     world = World(
         Case([20], [([Ask(0, 20, 5, 0), Ask(0, 20, 5, 0)], Tree((), 0))], kv_heads=1, group=1, seed=1),
         32,
@@ -127,6 +127,28 @@ def test_a_compiler_that_fails_is_named(monkeypatch: pytest.MonkeyPatch, tmp_pat
         library.kernels.cache_clear()
 
 
+@compiled
+def test_half_a_file_in_the_cache_is_made_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(library, "cache_folder", lambda: tmp_path)
+    (tmp_path / "kernels").mkdir()
+    name = Path(kernels()._name).name
+    (tmp_path / "kernels" / name).write_bytes(b"half of a file")
+    library.kernels.cache_clear()
+    try:
+        assert Path(library.kernels()._name) == tmp_path / "kernels" / name
+    finally:
+        library.kernels.cache_clear()
+
+
 def test_other_types_take_the_eager_forms() -> None:
     assert library.usable(torch.float32) is None
     assert EAGER.gated(torch.ones(1, 2), "silu").shape == (1, 1)
+
+
+@compiled
+def test_a_branch_that_sees_nothing_of_a_whole_stretch_is_answered() -> None:
+    """600 roots without a chain or a prefix: the last ones see only themselves, far behind the first 512 keys."""
+    roots = Tree((-1,) * 600, 0)
+    attended(
+        World(Case([0], [([Ask(-1, 0, 600, 0)], roots)], kv_heads=1, group=3, seed=0), 64, torch.bfloat16), Alone()
+    )

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -37,7 +38,7 @@ def kernels() -> ctypes.CDLL | str:
     if compiler is None:
         return "no C compiler (install gcc or clang: attention and elementwise groups are several times faster)"
     try:
-        library = ctypes.CDLL(str(_compiled(compiler)))
+        library = _loaded(compiler)
     except (OSError, subprocess.SubprocessError) as error:
         said = (getattr(error, "stderr", None) or "").strip() or str(error)
         return f"{compiler} could not make them: {said.splitlines()[0]}"
@@ -59,18 +60,19 @@ def _has_tiles() -> bool:
     return all(probe is not None and probe() for probe in probes)
 
 
-def _compiled(compiler: str) -> Path:
-    """The shared object of these sources, made where the cache folder does not have it."""
+def _loaded(compiler: str) -> ctypes.CDLL:
+    """The shared object of these sources; made where the cache folder has none that can be loaded."""
     source = resources.files(__package__) / "source"
     texts = [(source / name).read_bytes() for name in (*SOURCES, *HEADERS)]
     digest = hashlib.sha256(b"\0".join([*texts, " ".join((compiler, *FLAGS)).encode()])).hexdigest()[:16]
     folder = cache_folder() / "kernels"
     target = folder / f"cpu-{digest}.so"
-    if not target.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as place, resources.as_file(source) as files:
-            made = Path(place) / target.name
-            command = [compiler, *FLAGS, "-o", str(made), *(str(files / name) for name in SOURCES), "-lm"]
-            subprocess.run(command, check=True, capture_output=True, text=True, timeout=SECONDS)
-            os.replace(made, target)  # whole or not at all, whoever else is making it
-    return target
+    with suppress(OSError):  # there is none, or a disk that was full left half of one
+        return ctypes.CDLL(str(target))
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as place, resources.as_file(source) as files:
+        made = Path(place) / target.name
+        command = [compiler, *FLAGS, "-o", str(made), *(str(files / name) for name in SOURCES), "-lm"]
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=SECONDS)
+        os.replace(made, target)  # whole or not at all, whoever else is making it
+    return ctypes.CDLL(str(target))

@@ -240,7 +240,8 @@ static void soften(Softmax *so_far, const float *scores, bf16 *shares, int64_t w
     for (int64_t column = 0; column < width; column += 16)
         highest = _mm512_max_ps(highest, _mm512_loadu_ps(scores + column));
     const float most = _mm512_reduce_max_ps(highest);
-    const __m512 scale = _mm512_set1_ps(factor), shift = _mm512_set1_ps(factor * most);
+    const float above = most == -INFINITY ? 0 : most; /* nothing seen yet: all shares are 0 */
+    const __m512 scale = _mm512_set1_ps(factor), shift = _mm512_set1_ps(factor * above);
     for (int64_t column = 0; column < width; column += KEYS) {
         const __m512 low = short_exp2_16(_mm512_fmsub_ps(_mm512_loadu_ps(scores + column), scale, shift));
         const __m512 high = short_exp2_16(_mm512_fmsub_ps(_mm512_loadu_ps(scores + column + 16), scale, shift));
