@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from typing import Any
 
@@ -73,10 +74,18 @@ def run(options: Namespace, engine: Engine, peer: Peer) -> Iterator[Figures]:
     """Warm both sides up, then measure shape by shape."""
     chosen = [shape for shape in SHAPES if not options.only or shape.name in options.only]
     measure(chosen[0].name, chosen[0].make(engine, WARM_UP), engine, peer)
-    for shape in chosen:
-        figures = measure(shape.name, shape.make(engine, options.scale), engine, peer)
-        print(f"{figures.name}: {figures.speedup:.2f}x", flush=True)
-        yield figures
+    with judge_of(options) as judge:
+        for shape in chosen:
+            figures = measure(shape.name, shape.make(engine, options.scale), engine, peer, judge)
+            print(f"{figures.name}: {figures.speedup:.2f}x", flush=True)
+            yield figures
+
+
+def judge_of(options: Namespace) -> AbstractContextManager[Engine | None]:
+    """The same weights in float32, where both sides round to fewer bits."""
+    if options.dtype == "float32":
+        return nullcontext()
+    return Engine(options.model, dtype="float32", kv_budget=options.kv_gib << 30)
 
 
 def geomean(found: Sequence[Figures]) -> float:
@@ -101,6 +110,8 @@ def show_table(found: Sequence[Figures], hello: dict[str, Any], options: Namespa
         "by CPU time",
         "agree",
         "gap",
+        "ours as float32",
+        "vLLM's",
         "ours tokens",
         "vLLM's",
         "minimum",
@@ -108,7 +119,8 @@ def show_table(found: Sequence[Figures], hello: dict[str, Any], options: Namespa
     rows = [
         [
             *(f.name, f.ours_seconds, f.peer_seconds, f.speedup, f.peer_processor_seconds / f.ours_processor_seconds),
-            *(f"{f.agreement:.2%}", f.widest_difference, f.fresh_tokens, f.peer_tokens, f.minimum_tokens),
+            *(f"{f.agreement:.2%}", f.widest_difference, share(f.ours_exact), share(f.peer_exact)),
+            *(f.fresh_tokens, f.peer_tokens, f.minimum_tokens),
         ]
         for f in found
     ]
@@ -117,6 +129,11 @@ def show_table(found: Sequence[Figures], hello: dict[str, Any], options: Namespa
         f"scale {options.scale:g}; vLLM {hello['vllm']}; {machine.line()}"
     )
     show("quail-frames and vLLM", columns, rows, caption)
+
+
+def share(value: float | None) -> str:
+    """In percent, where there is one."""
+    return "" if value is None else f"{value:.2%}"
 
 
 def refuse_other_answers(found: Sequence[Figures], noise: float) -> None:

@@ -16,6 +16,7 @@ from benchmarks.peers.side import Asks, Outcome, Prompts
 from benchmarks.peers.workloads import Workload
 from quail_frames.runtime.engine import Engine
 from quail_frames.runtime.tokens.assemble import concatenate
+from quail_frames.runtime.tokens.ragged import Int64
 
 SETTLE = 0.5
 """Seconds before a turn: OpenMP's threads spin for a while after their last work, on the cores of the next turn."""
@@ -36,7 +37,8 @@ class Peer(Asks, Protocol):
 @dataclass(frozen=True)
 class Figures:
     """A row of the table. Tokens are those computed; `widest_difference` is the largest logit gap of an answer
-    that differs: rounding noise of the dtype, where both sides are right."""
+    that differs: rounding noise of the dtype, where both sides are right. `ours_exact` and `peer_exact` are the shares
+    of answers equal to our engine's in float32, None where nothing differs or no such engine was asked."""
 
     name: str
     ours_seconds: float
@@ -46,14 +48,16 @@ class Figures:
     peer_processor_seconds: float
     agreement: float
     widest_difference: float
+    ours_exact: float | None
+    peer_exact: float | None
     items: int
     fresh_tokens: int
     peer_tokens: int
     minimum_tokens: int
 
 
-def measure(name: str, chunks: Sequence[Workload], engine: Engine, peer: Peer) -> Figures:
-    """Both sides over every chunk; who begins alternates."""
+def measure(name: str, chunks: Sequence[Workload], engine: Engine, peer: Peer, judge: Engine | None = None) -> Figures:
+    """Both sides over every chunk; who begins alternates. Where answers differ, `judge` answers too, afterwards."""
     peer.reset()
     ours: list[Outcome] = []
     theirs: list[Outcome] = []
@@ -66,6 +70,7 @@ def measure(name: str, chunks: Sequence[Workload], engine: Engine, peer: Peer) -
                 theirs.append(chunk.theirs(peer))
     differs = [np.flatnonzero(a.answers != b.answers) for a, b in zip(ours, theirs, strict=True)]
     gaps = [doubt(chunk, items, peer) for chunk, items in zip(chunks, differs, strict=True)]
+    exact = [chunk.ours(judge).answers for chunk in chunks] if judge is not None and any(map(len, differs)) else None
     items = sum(len(outcome.answers) for outcome in ours)
     own, other = (sum((outcome.spent for outcome in side), Spent()) for side in (ours, theirs))
     return Figures(
@@ -77,11 +82,18 @@ def measure(name: str, chunks: Sequence[Workload], engine: Engine, peer: Peer) -
         peer_processor_seconds=other.processor,
         agreement=1 - sum(map(len, differs)) / items,
         widest_difference=max(gaps),
+        ours_exact=None if exact is None else equal(ours, exact),
+        peer_exact=None if exact is None else equal(theirs, exact),
         items=items,
         fresh_tokens=sum(outcome.computed for outcome in ours),
         peer_tokens=sum(outcome.computed for outcome in theirs),
         minimum_tokens=sum(needed_tokens(outcome) for outcome in theirs),
     )
+
+
+def equal(outcomes: Sequence[Outcome], answers: Sequence[Int64]) -> float:
+    """Share of answers that are these."""
+    return float(np.mean(np.concatenate([a.answers == b for a, b in zip(outcomes, answers, strict=True)])))
 
 
 def doubt(chunk: Workload, items: npt.NDArray[np.integer], peer: Peer) -> float:
