@@ -25,10 +25,12 @@ from quail_frames.plan.physical import Chain, PairJoin
 from quail_frames.runtime.batch import Batch, Float32
 from quail_frames.runtime.engine import Engine
 from quail_frames.runtime.models.decoder import Decoder
+from quail_frames.runtime.models.weights import LayerWeights
 from quail_frames.runtime.operators.candidates import AnchorBatch
 
 TOKENS = 300
 REPEATS = 3
+PROJECTIONS = ("qkv", "output", "gate_up", "down")
 
 Query = Callable[[], None]
 
@@ -74,34 +76,36 @@ class Recorder:
         return shapes
 
 
-def products(decoder: Decoder, shapes: Sequence[BatchShape], inputs: Mapping[int, Tensor]) -> None:
+def products(decoder: Decoder, shapes: Sequence[BatchShape], inputs: Mapping[str, Tensor]) -> None:
     """Every layer's matrix products of these batches; the last layer's only for the rows that are read."""
     decoder.lanes.call(partial(_products, decoder, shapes, inputs))
 
 
 @torch.inference_mode()
-def _products(decoder: Decoder, shapes: Sequence[BatchShape], inputs: Mapping[int, Tensor]) -> None:
+def _products(decoder: Decoder, shapes: Sequence[BatchShape], inputs: Mapping[str, Tensor]) -> None:
     layers, product, lanes = decoder.weights.layers, decoder.shape.product, decoder.lanes
 
-    def run(weights: Sequence[Tensor], own: slice) -> None:
-        for weight in weights:
-            product(inputs[weight.shape[1]][own], weight)
+    def run(layer: LayerWeights[Tensor], names: Sequence[str], own: slice) -> None:
+        for name in names:
+            product(inputs[name][own], getattr(layer, name))
+
+    def share_out(layer: LayerWeights[Tensor], names: Sequence[str], rows: int) -> None:
+        lanes.run([partial(run, layer, names, own) for own in lanes.spans(rows, decoder.steps.task_rows)])
 
     for shape in shapes:
-        for number, layer in enumerate(layers):
-            others = (layer.output, layer.gate_up, layer.down)
-            if number + 1 < len(layers):
-                lanes.run([partial(run, (layer.qkv, *others), own) for own in lanes.spans(shape.tokens)])
-            else:
-                lanes.run([partial(run, (layer.qkv,), own) for own in lanes.spans(shape.tokens)])
-                lanes.run([partial(run, others, own) for own in lanes.spans(shape.reads)])
+        for layer in layers[:-1]:
+            share_out(layer, PROJECTIONS, shape.tokens)
+        share_out(layers[-1], PROJECTIONS[:1], shape.tokens)
+        share_out(layers[-1], PROJECTIONS[1:], shape.reads)
 
 
-def random_inputs(decoder: Decoder, shapes: Sequence[BatchShape]) -> dict[int, Tensor]:
-    """Rows enough for the largest batch, by width."""
-    rows, layer = max(shape.tokens for shape in shapes), decoder.weights.layers[0]
-    widths = {weight.shape[1] for weight in (layer.qkv, layer.output, layer.gate_up, layer.down)}
-    return {width: torch.randn(rows, width, dtype=decoder.dtype) for width in widths}
+def random_inputs(decoder: Decoder, shapes: Sequence[BatchShape]) -> dict[str, Tensor]:
+    """Rows enough for the largest batch, for each projection."""
+    rows, config = max(shape.tokens for shape in shapes), decoder.config
+    queries = config.num_heads * config.head_dim
+    widths = (config.hidden_size, queries, config.hidden_size, config.intermediate_size)
+    drawn = {width: torch.randn(rows, width, dtype=decoder.dtype) for width in widths}
+    return {name: drawn[width] for name, width in zip(PROJECTIONS, widths, strict=True)}
 
 
 def filter_query(engine: Engine, scale: float) -> Query:

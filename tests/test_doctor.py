@@ -41,4 +41,4 @@ def test_it_says_what_a_pin_does(fresh_choices: pytest.MonkeyPatch) -> None:
 
 
 def test_it_names_who_multiplies_matrices() -> None:
-    assert re.search(r"matrix products +\w+ \(GFLOP/s of a core in float32: torch \d+, numpy \d+", doctor())
+    assert re.search(r"matrix products +\w+ \(GFLOP/s of a core in (b?float\d+): torch [\d,]+, \w+ [\d,]+", doctor())

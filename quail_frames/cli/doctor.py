@@ -63,15 +63,18 @@ def processor() -> Iterator[tuple[str, str]]:
 
 
 def matrix_products() -> Iterator[tuple[str, str]]:
-    """GFLOP/s of one core in float32 by each library that can multiply matrices here, and the one that is taken."""
+    """GFLOP/s of one core by each library that can multiply matrices here, in the type of `auto`; which is taken."""
     import torch
 
     from quail_frames.runtime.lanes import Lanes
+    from quail_frames.runtime.models.load import resolve_dtype
     from quail_frames.runtime.models.products import fastest, speeds
 
-    found = Lanes(1).call(lambda: speeds(torch.float32))
-    rates = ", ".join(f"{library} {speed:.0f}" for library, speed in found.items())
-    yield "matrix products", f"{fastest(found)} (GFLOP/s of a core in float32: {rates})"
+    dtype = resolve_dtype("auto", torch.device("cpu"))
+    found = Lanes(1).call(lambda: speeds(dtype))
+    rates = ", ".join(f"{library} {speed:,.0f}" for library, speed in found.items())
+    name = str(dtype).removeprefix("torch.")
+    yield "matrix products", f"{fastest(found)} (GFLOP/s of a core in {name}: {rates})"
 
 
 def cpu_kernels() -> str:
@@ -119,7 +122,7 @@ def chosen_kernels() -> Iterator[tuple[str, str]]:
 
 def model_cache() -> Iterator[tuple[str, str]]:
     """Where fetched models are kept, and how much lies there."""
-    from quail_frames.runtime.models.hub import cache_folder
+    from quail_frames.runtime.cache import cache_folder
 
     folder = cache_folder()
     files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []

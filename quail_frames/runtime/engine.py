@@ -61,10 +61,10 @@ class Engine:
         `"tree"` reads a shared context once for all its asks, `"unified"` once for each;
         `"auto"` is `"tree"`, on a CPU with AMX by C kernels where there is a C compiler.
     products
-        Who multiplies matrices on a CPU: `"torch"`, `"numpy"` (float32 only), `"onednn"`;
-        `"auto"` measures them for a quarter of a second, once in a process, and takes torch
-        unless another is 10% faster. Which one it is changes the last digits of a score: name
-        one to pin them.
+        Who multiplies matrices on a CPU: `"torch"`, `"numpy"` (float32 only), `"onednn"`,
+        `"amx"` (bfloat16 on a CPU with AMX); `"auto"` measures them for a quarter of a second,
+        once in a process, and takes torch unless another is 10% faster, or `"amx"` where it can.
+        Which one it is changes the last digits of a score: name one to pin them.
     kernels
         Holds operations of a GPU to one of their implementations, before `QUAIL_FRAMES_KERNELS`:
         `"torch"`, `"triton,block_scaled_matmul=torch"`, or a mapping of operations to names;

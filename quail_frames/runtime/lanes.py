@@ -73,13 +73,13 @@ class Lanes:
         for helper in running:
             helper.result()
 
-    def spans(self, rows: int) -> list[slice]:
-        """Rows cut into tasks, as many for each lane.
+    def spans(self, rows: int, about: int) -> list[slice]:
+        """Rows cut into tasks of `about` so many, as many tasks for each lane.
 
-        >>> Lanes(2).spans(1200)
+        >>> Lanes(2).spans(1200, 512)
         [slice(0, 600, None), slice(600, 1200, None)]
         """
-        return spans(rows, self.threads, TASK_ROWS)
+        return spans(rows, self.threads, about)
 
 
 class Alone:
@@ -96,7 +96,7 @@ class Alone:
         for task in tasks:
             task()
 
-    def spans(self, rows: int) -> list[slice]:
+    def spans(self, rows: int, about: int) -> list[slice]:
         """All rows at once."""
         return [slice(0, rows)]
 

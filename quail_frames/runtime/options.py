@@ -13,10 +13,10 @@ from quail_frames.errors import ModelError
 DEFAULT_MODEL = "smollm2-135m-decide"
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 AttentionPath = Literal["auto", "tree", "unified"]
-Library = Literal["torch", "numpy", "onednn"]
+Library = Literal["torch", "numpy", "onednn", "amx"]
 """Who multiplies matrices on a CPU."""
 DEVICES = r"cpu|cuda(:[0-9]+)?|kernels|null|simulated:.+"
-Products = Literal["auto", "torch", "numpy", "onednn"]
+Products = Literal["auto", "torch", "numpy", "onednn", "amx"]
 
 
 def check_options(

@@ -47,7 +47,8 @@ def test_products_are_replayed_at_the_batches_of_the_query(tiny: Path) -> None:
         share = roofline.measure(engine, decoder, recorder, roofline.filter_query(engine, 0.05), repeats=1)
     assert recorder.take() == []
     assert 0 < share.share < 1.5
-    assert roofline.random_inputs(decoder, [BatchShape(7, 1)])[32].shape == (7, 32)
+    drawn = roofline.random_inputs(decoder, [BatchShape(7, 1)])
+    assert drawn["qkv"].shape == drawn["gate_up"].shape == (7, 32)
 
 
 def test_json_holds_the_figures_and_the_machine(tmp_path: Path) -> None:

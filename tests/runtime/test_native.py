@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from hypothesis import given, settings
@@ -15,10 +17,15 @@ from hypothesis import strategies as st
 from quail_frames.runtime.lanes import Alone, Lanes
 from quail_frames.runtime.models import layers
 from quail_frames.runtime.models.layers import EAGER
+from quail_frames.runtime.models.products import by_amx, by_torch, packed
 from quail_frames.runtime.models.rope import rotate, rotation
+from quail_frames.runtime.models.step import Steps, StepShape
+from quail_frames.runtime.models.weights import LayerWeights
 from quail_frames.runtime.native import library
 from quail_frames.runtime.native.attention import NativeAttention
 from quail_frames.runtime.native.elementwise import Compiled
+from quail_frames.runtime.native.steps import FusedSteps, steps
+from quail_frames.runtime.options import Library
 from tests.support.attention_cases import LAYER, Ask, Case, Tree, World, cases
 
 FOUND = library.kernels()
@@ -31,15 +38,25 @@ def kernels() -> ctypes.CDLL:
     return FOUND
 
 
-def attended(world: World, lanes: Lanes | Alone) -> None:
-    """Compare every row with the definition; shares and results are bfloat16, so eight bits agree."""
+def attended(world: World, lanes: Lanes | Alone, sharper: float = 1.0) -> None:
+    """Compare every row with the definition; shares and results are bfloat16, so eight bits agree.
+
+    Queries and later keys are `sharper` times as long: each key may then be the greatest so far.
+    """
     rows, case = len(world.batch), world.case
     q, kv = world.draw(rows, case.kv_heads * case.group), world.draw(2, rows, case.kv_heads)
+    longer = np.linspace(1, sharper, rows)[:, None, None]
+    q, kv[0] = as_bfloat16(sharper * q), as_bfloat16(longer * kv[0])
     qkv = torch.from_numpy(np.concatenate([q, *kv], axis=1)).to(torch.bfloat16)
     parts = qkv.split([q.shape[1], case.kv_heads, case.kv_heads], dim=1)
     got = NativeAttention(kernels(), world.batch, world.arena, lanes)(LAYER, *parts).double().numpy()
     for own, expected in world.expected(q, kv):
         np.testing.assert_allclose(got[own], expected, atol=0.02, rtol=0.01)
+
+
+def as_bfloat16(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The nearest numbers that bfloat16 holds."""
+    return torch.from_numpy(x).to(torch.bfloat16).double().numpy()
 
 
 @compiled
@@ -58,6 +75,17 @@ def test_long_prompts_go_through_several_stretches(tokens: int) -> None:
 
 
 @compiled
+@pytest.mark.parametrize("tokens", [40, 300, 700])
+@pytest.mark.parametrize("head_dim", [64, 96])
+def test_scores_that_grow_without_end_are_weighed(tokens: int, head_dim: int) -> None:
+    """Shares of later keys are 2^100 times those of the first: shifts are raised, with and without values waiting."""
+    asks = [Ask(-1, 0, tokens, 0), Ask(0, 70, tokens, 0)]
+    attended(
+        World(Case([70], [(asks, Tree((), 0))], kv_heads=1, group=3, seed=2), head_dim, torch.bfloat16), Alone(), 6.0
+    )
+
+
+@compiled
 def test_what_an_ask_does_not_see_weighs_nothing_at_all() -> None:
     """Two asks of one prefix: the second's keys and values become huge, the first's answers stay what they were."""
     world = World(
@@ -70,6 +98,113 @@ def test_what_an_ask_does_not_see_weighs_nothing_at_all() -> None:
     qkv[5:, 1:] = 3e38
     again = NativeAttention(kernels(), world.batch, world.arena, Alone())(LAYER, *qkv.split(1, dim=1))[:5]
     assert torch.equal(first, again)
+
+
+@compiled
+@settings(max_examples=40, deadline=None)
+@given(
+    rows=st.integers(1, 70),
+    inputs=st.sampled_from([32, 64, 576, 608, 1536]),
+    outputs=st.sampled_from([32, 96, 160]),
+    bias=st.booleans(),
+)
+def test_products_in_tiles_are_those_of_the_definition(rows: int, inputs: int, outputs: int, bias: bool) -> None:
+    drawn = torch.Generator().manual_seed(rows)
+    x, weight, shift = (
+        torch.randn(*size, generator=drawn).bfloat16() for size in ((rows, inputs), (outputs, inputs), (outputs,))
+    )
+    expected = x.double() @ weight.double().t() + (shift.double() if bias else 0)
+    out = torch.empty(rows, outputs, dtype=torch.bfloat16)
+    for place in (None, out):
+        got = by_amx(x, packed(weight, "amx"), shift if bias else None, place)
+        torch.testing.assert_close(got.double(), expected, rtol=2**-8, atol=1e-3)
+    assert got.data_ptr() == out.data_ptr()
+
+
+@compiled
+def test_weights_that_fill_no_whole_tiles_stay_as_they_are() -> None:
+    x, weight = torch.randn(5, 40).bfloat16(), torch.randn(33, 40).bfloat16()
+    assert packed(weight, "amx") is weight
+    assert torch.equal(by_amx(x, packed(weight, "amx")), x @ weight.t())
+
+
+def random_layer(shape: StepShape, library: Library, bias: bool, seed: int) -> LayerWeights[torch.Tensor]:
+    """A layer of 64 inputs and 96 inner outputs, as the library multiplies with it."""
+    drawn, hidden, inner = torch.Generator().manual_seed(seed), 64, 96
+    queries = shape.heads * shape.head_dim
+    total = queries + 2 * shape.kv_heads * shape.head_dim
+
+    def matrix(outputs: int, inputs: int) -> torch.Tensor:
+        return packed((torch.randn(outputs, inputs, generator=drawn) / inputs**0.5).bfloat16(), library)
+
+    def vector(size: int) -> torch.Tensor:
+        return torch.rand(size, generator=drawn).add(0.5).bfloat16()
+
+    return LayerWeights(
+        attention_norm=vector(hidden),
+        qkv=matrix(total, hidden),
+        qkv_bias=vector(total) if bias else None,
+        qk_norm=None if bias else vector(shape.head_dim).expand(shape.heads + shape.kv_heads, -1),
+        output=matrix(hidden, queries),
+        output_bias=vector(hidden) if bias else None,
+        attended_norm=None,
+        mlp_norm=vector(hidden),
+        gate_up=matrix(2 * inner, hidden),
+        gate_up_bias=vector(2 * inner) if bias else None,
+        down=matrix(hidden, inner),
+        down_bias=vector(hidden) if bias else None,
+        down_norm=None,
+    )
+
+
+def stepped(chosen: Steps, layers: list[LayerWeights[torch.Tensor]], rows: int) -> list[torch.Tensor]:
+    """What the first, the middle and the last step of a decoder give."""
+    drawn, shape = torch.Generator().manual_seed(rows), chosen.shape
+    residual = torch.randn(rows, 64, generator=drawn).bfloat16()
+    attended = torch.randn(rows, shape.heads * shape.head_dim, generator=drawn).bfloat16()
+    cos, sin = rotation(torch.arange(rows), torch.rand(shape.head_dim // 2, generator=drawn))
+    first = torch.empty(rows, shape.heads + 2 * shape.kv_heads, shape.head_dim, dtype=torch.bfloat16)
+    between = torch.empty_like(first)
+    chosen.first(layers[0], residual, cos, sin, first)
+    chosen.between(layers[0], layers[1], attended, residual, cos, sin, between)
+    norm = torch.ones(64, dtype=torch.bfloat16)
+    return [first, between, residual.clone(), chosen.last(layers[1], attended, residual, norm), residual]
+
+
+@compiled
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("rows", "head_dim"), [(1, 32), (31, 64), (32, 32), (100, 96), (70, 16)])
+def test_fused_steps_give_what_the_usual_ones_give(rows: int, head_dim: int, bias: bool) -> None:
+    """With biases RoPE is fused too; without them the layer has QK-norm, and RoPE comes after it."""
+    shapes = [StepShape(2, 1, head_dim, 1e-5, product=product) for product in (by_torch, by_amx)]
+    usual = Steps(shapes[0]), [random_layer(shapes[0], "torch", bias, seed) for seed in (0, 1)]
+    layers = [random_layer(shapes[1], "amx", bias, seed) for seed in (0, 1)]
+    fused = steps(shapes[1], layers)
+    assert isinstance(fused, FusedSteps)
+    for got, expected in zip(stepped(fused, layers, rows), stepped(*usual, rows), strict=True):
+        torch.testing.assert_close(got, expected, rtol=2**-6, atol=2**-5)
+
+
+@compiled
+def test_a_row_is_the_same_whatever_rows_are_beside_it() -> None:
+    shape = StepShape(3, 1, 32, 1e-5, product=by_amx)
+    layers = [random_layer(shape, "amx", True, seed) for seed in (0, 1)]
+    fused = steps(shape, layers)
+    residual, attended = torch.randn(80, 64).bfloat16(), torch.randn(80, 96).bfloat16()
+    alone = [residual[row : row + 1].clone() for row in range(80)]
+    norm = torch.ones(64, dtype=torch.bfloat16)
+    whole = fused.last(layers[0], attended, residual, norm)
+    single = [fused.last(layers[0], attended[row : row + 1], alone[row], norm) for row in range(80)]
+    assert torch.equal(torch.cat(single), whole)
+
+
+@compiled
+@pytest.mark.parametrize("change", [{"attended_norm": torch.ones(64)}, {"mlp_norm": torch.ones(64)}])
+def test_layers_of_other_kinds_take_the_usual_steps(change: dict[str, torch.Tensor]) -> None:
+    shape = StepShape(3, 1, 32, 1e-5, product=by_amx)
+    layer = random_layer(shape, "amx", True, 0)
+    assert type(steps(shape, [layer, replace(layer, **change)])) is Steps
+    assert type(steps(shape._replace(activation="gelu_tanh"), [layer])) is Steps
 
 
 @compiled

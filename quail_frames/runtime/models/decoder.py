@@ -18,7 +18,7 @@ from quail_frames.runtime.models.config import ModelConfig
 from quail_frames.runtime.models.layers import EAGER, Elementwise
 from quail_frames.runtime.models.products import PRODUCTS
 from quail_frames.runtime.models.rope import layer_frequencies, rotation
-from quail_frames.runtime.models.step import StepShape, between, close_layer, open_layer
+from quail_frames.runtime.models.step import Steps, StepShape
 from quail_frames.runtime.models.weights import DecoderWeights
 from quail_frames.runtime.options import Library
 
@@ -30,8 +30,8 @@ class Decoder:
     ----------
     config, device, dtype
         The model's shape, and where and in what type its weights lie.
-    shape
-        What the arithmetic of a layer needs to know of the config.
+    shape, steps
+        What the arithmetic of a layer needs to know of the config, and what lies between two attentions.
     lanes
         What shares out the rows of a batch; calls are then made inside `lanes.call`.
     """
@@ -50,6 +50,7 @@ class Decoder:
         self.lanes: Lanes | Alone = Alone()
         sizes = (config.num_heads, config.num_kv_heads, config.head_dim)
         self.shape = StepShape(*sizes, config.rms_norm_eps, config.activation, PRODUCTS[library], elementwise)
+        self.steps = Steps(self.shape)
         self._frequencies = layer_frequencies(config, self.device)
 
     @torch.inference_mode()
@@ -76,9 +77,9 @@ class Decoder:
         self._open(residual, *turns[0], qkv)
         for number, following in enumerate(layers[1:]):
             attended = attend(number, *self._heads(qkv)).flatten(1)
-            step = partial(between, self.shape, layers[number], following)
+            step = partial(self.steps.between, layers[number], following)
             states = (attended, residual, *turns[number + 1], qkv)
-            self.lanes.run([partial(step, *(x[own] for x in states)) for own in self.lanes.spans(len(tokens))])
+            self.lanes.run([partial(step, *(x[own] for x in states)) for own in self._spans(len(tokens))])
         attended = attend(len(layers) - 1, *self._heads(qkv)).flatten(1)
         if rows is not None:
             residual, attended = residual[rows], attended[rows]
@@ -91,23 +92,21 @@ class Decoder:
 
     def _open(self, residual: Tensor, cos: Tensor, sin: Tensor, qkv: Tensor) -> None:
         """q, k and v of the first layer."""
-        layer, shape = self.weights.layers[0], self.shape
-
-        def run(own: slice) -> None:
-            x = shape.elementwise.add_rms_norm(residual[own], None, layer.attention_norm, shape.eps)
-            open_layer(shape, layer, x, cos[own], sin[own], qkv[own])
-
-        self.lanes.run([partial(run, own) for own in self.lanes.spans(len(residual))])
+        step, states = partial(self.steps.first, self.weights.layers[0]), (residual, cos, sin, qkv)
+        self.lanes.run([partial(step, *(x[own] for x in states)) for own in self._spans(len(residual))])
 
     def _close(self, attended: Tensor, residual: Tensor) -> Tensor:
         """The last layer, and the final norm."""
         layer, out = self.weights.layers[-1], torch.empty_like(residual)
 
         def run(own: slice) -> None:
-            out[own] = close_layer(self.shape, layer, attended[own], residual[own], self.weights.norm)
+            out[own] = self.steps.last(layer, attended[own], residual[own], self.weights.norm)
 
-        self.lanes.run([partial(run, own) for own in self.lanes.spans(len(residual))])
+        self.lanes.run([partial(run, own) for own in self._spans(len(residual))])
         return out
+
+    def _spans(self, rows: int) -> list[slice]:
+        return self.lanes.spans(rows, self.steps.task_rows)
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor, token_ids: Tensor | None = None) -> Tensor:

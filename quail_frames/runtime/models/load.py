@@ -24,6 +24,7 @@ from quail_frames.runtime.models.malformed import refuse_malformed
 from quail_frames.runtime.models.safetensors import SafetensorsFolder, read_json
 from quail_frames.runtime.models.weights import WeightSource, assemble
 from quail_frames.runtime.native.elementwise import elementwise
+from quail_frames.runtime.native.steps import steps
 from quail_frames.runtime.options import Library
 from quail_frames.runtime.tokens.tokenizer import Tokenizer
 
@@ -121,6 +122,7 @@ def load_model(
     files = open_files(name)
     groups = elementwise(files.config, chosen) if place.type == "cpu" else EAGER
     decoder = Decoder(files.config, assemble(files.config, files.source, place, chosen, library), library, groups)
+    decoder.steps = steps(decoder.shape, decoder.weights.layers)
     head = files.head()
     return LoadedModel(files.name, decoder, files.tokenizer, files.spec, files.identity(), head and head.to(place))
 

@@ -1,1 +1,1 @@
-"""C kernels for CPUs with AMX: what lies between the matrix products of a bfloat16 decoder. `source/` has the C."""
+"""C kernels for CPUs with AMX: the layers of a bfloat16 decoder and its attention. `source/` has the C."""

@@ -144,7 +144,7 @@ class NativeAttention:
 
     def __init__(self, library: ctypes.CDLL, batch: Batch, arena: KvArena, lanes: Lanes | Alone) -> None:
         self._library, self._arena, self._lanes = library, arena, lanes
-        self._copies = torch.from_numpy(batch.copies)
+        self._copies = np.ascontiguousarray(batch.copies, dtype=np.int64)
         self._kept = np.flatnonzero(batch.slots >= 0)
         self._slots = batch.slots[self._kept]
         self._units = units_of(batch)
@@ -167,9 +167,8 @@ class NativeAttention:
         told = ctypes.byref(self._told(q, k, v, keys, values, out))
         rows, slots = (c_void_p(places.ctypes.data) for places in (self._kept, self._slots))
         self._library.keep(told, _at(keys), _at(values), rows, slots, c_int64(len(self._kept)))
-        if len(self._copies):
-            for store in (keys, values):
-                store[self._copies[:, 1]] = store[self._copies[:, 0]]
+        pairs = c_void_p(self._copies.ctypes.data)
+        self._library.copy(_at(keys), _at(values), pairs, c_int64(len(self._copies)), c_int64(keys.stride(0)))
         self._lanes.run([partial(self._attend, told, items) for items in self._shares])
         return out
 

@@ -16,15 +16,15 @@ from pathlib import Path
 
 import torch
 
-from quail_frames.runtime.models.hub import cache_folder
+from quail_frames.runtime.cache import cache_folder
 
 COMPILERS = ("cc", "gcc", "clang")
 FLAGS = (
     *("-O3", "-std=gnu11", "-shared", "-fPIC", "-mfma", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq"),
     *("-mavx512bf16", "-mamx-tile", "-mamx-bf16"),
 )
-SOURCES = ("elementwise.c", "attention.c")
-HEADERS = ("bf16.h", "tiles.h")
+SOURCES = ("elementwise.c", "attention.c", "products.c")
+HEADERS = ("bf16.h", "tiles.h", "packed_rows.h", "packing.h", "rows.h", "shares.h")
 SECONDS = 120
 """How long a compiler may take; it needs one or two."""
 
@@ -44,7 +44,8 @@ def kernels() -> ctypes.CDLL | str:
         return f"{compiler} could not make them: {said.splitlines()[0]}"
     if library.request_tiles() != 0:
         return "the kernel of this system does not give out AMX tiles"
-    library.scratch_bytes.restype = ctypes.c_int64
+    for name in ("scratch_bytes", "product_scratch_bytes"):
+        getattr(library, name).restype = ctypes.c_int64
     return library
 
 

@@ -17,6 +17,7 @@ from quail_frames.plan.physical import AnswerOutput, Chain, PlannedCall
 from quail_frames.plan.template import Slot, Template
 from quail_frames.runtime import lanes
 from quail_frames.runtime.engine import Engine
+from quail_frames.runtime.models.step import Steps
 
 TEXTS = [word * repeats for word, repeats in (("no ", 3), ("", 1), ("a longer one; ", 9), ("é", 20), ("no ", 7))]
 QUESTIONS = ("Is it?", "And by its tone?", "Does it end well?")
@@ -68,7 +69,7 @@ def test_lanes_answer_as_one_thread_does(folder: Path, threads: int, monkeypatch
         assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(before)
-    monkeypatch.setattr(lanes, "TASK_ROWS", 7)
+    monkeypatch.setattr(Steps, "task_rows", 7)
     np.testing.assert_allclose(scores(folder, products="torch"), found, atol=1e-5)
 
 

@@ -42,15 +42,4 @@ static inline __m512 exp2_16(__m512 x)
     return _mm512_maskz_scalef_ps(normal, sum, x);
 }
 
-/* 2^x to 8e-5, for what a bfloat16 will hold; else as exp2_16. */
-static inline __m512 short_exp2_16(__m512 x)
-{
-    const __mmask16 normal = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-126.0f), _CMP_NLT_UQ);
-    const __m512 rest = _mm512_maskz_reduce_ps(normal, x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-    __m512 sum = _mm512_fmadd_ps(_mm512_set1_ps(7.802445491e-2f), rest, _mm512_set1_ps(2.260672519e-1f));
-    sum = _mm512_fmadd_ps(sum, rest, _mm512_set1_ps(6.958335073e-1f));
-    sum = _mm512_fmadd_ps(sum, rest, _mm512_set1_ps(9.999252201e-1f));
-    return _mm512_maskz_scalef_ps(normal, sum, x);
-}
-
 #endif

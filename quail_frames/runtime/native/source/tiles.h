@@ -6,6 +6,8 @@
 
 #include "bf16.h"
 
+#define INLINE static inline __attribute__((always_inline))
+
 enum { TILE = 16, ROWS = 32 }; /* rows of a tile, and rows at a time */
 
 typedef struct {
