@@ -137,15 +137,20 @@ def share(value: float | None) -> str:
 
 
 def refuse_other_answers(found: Sequence[Figures], noise: float) -> None:
-    """Leave with an error where answers differ by more than rounding, or too many differ."""
+    """Leave with an error where answers differ by more than rounding, or too many differ and ours are at fault too.
+
+    Where float32 was asked, and it says that ours are right, the shapes are named and nothing is refused.
+    """
     wrong = [f.name for f in found if f.widest_difference > noise]
     if wrong:
         raise SystemExit(f"answers differ by more than rounding in: {', '.join(wrong)}")
-    few = [f.name for f in found if f.agreement < AGREEMENT]
+    few = [f for f in found if f.agreement < AGREEMENT]
+    ours = [f.name for f in few if f.ours_exact is None or f.ours_exact < AGREEMENT]
+    said = f"answers differ by no more than rounding, but more than {1 - AGREEMENT:.1%} of them, in"
+    if ours:
+        raise SystemExit(f"{said}: {', '.join(ours)}")
     if few:
-        raise SystemExit(
-            f"answers differ by no more than rounding, but more than {1 - AGREEMENT:.1%} of them, in: {', '.join(few)}"
-        )
+        print(f"{said}: {', '.join(f.name for f in few)}; ours are those of float32, vLLM's are not")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pytest
 
 from benchmarks.common import Spent
+from benchmarks.peers.__main__ import refuse_other_answers
 from benchmarks.peers.client import Peer, PeerSettings, bound_cores
 from benchmarks.peers.measure import measure, needed_tokens
 from benchmarks.peers.shapes import SHAPES, Shape
@@ -80,8 +81,14 @@ def test_an_answer_that_differs_is_reported_with_its_gap() -> None:
     (shape,) = (shape for shape in SHAPES if shape.name == "join_20x60")
     with Engine("oracle") as engine:
         figures = measure(shape.name, shape.make(engine, 0.02), engine, Contrary())
+        judged = measure(shape.name, shape.make(engine, 0.02), engine, Contrary(), judge=engine)
     assert figures.agreement == 0.0
     assert figures.widest_difference > 0.1
+    assert (figures.ours_exact, judged.ours_exact, judged.peer_exact) == (None, 1.0, 0.0)
+    refuse_other_answers([judged], noise=1e9)
+    for refused, noise in ((figures, 1e9), (replace(judged, ours_exact=0.9), 1e9), (judged, 0.01)):
+        with pytest.raises(SystemExit, match=r"differ by .* rounding.* in: join_20x60"):
+            refuse_other_answers([refused], noise)
 
 
 def test_what_must_be_asked_of_a_semi_join_ends_at_the_first_true() -> None:
