@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import polars as pl
@@ -79,6 +79,17 @@ def choice(
             right = label == frame["truth"].to_numpy()
             results.append(Result(task, method, "choice", Answers(items, same, truth, right, score), (words,)))
     return results
+
+
+def together(results: Sequence[Result]) -> Result:
+    """Choices of one task among different labels as one result: every label of every list is a class of its own."""
+    parts, items, labels = [], 0, 0
+    for own in (result.answers for result in results):
+        parts.append(replace(own, item=own.item + items, truth=own.truth + labels))
+        items, labels = items + own.item.max() + 1, labels + own.truth.max() + 1
+    names = [field.name for field in fields(Answers)]
+    whole = Answers(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+    return replace(results[0], answers=whole)
 
 
 def order_flips(

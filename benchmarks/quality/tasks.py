@@ -1,6 +1,6 @@
 """The tasks of the suite: texts and wordings that no training has seen, questions, and what is true of them.
 
-Sizes fit a laptop: about 150,000 tokens for one model. Labels are the sources' own; docs/models.md names the noise.
+Sizes fit a laptop: about 220,000 tokens for one model. Labels are the sources' own; docs/models.md names the noise.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import polars as pl
 
 import quail_frames as qf
 from benchmarks import data
-from benchmarks.quality.asking import METHODS, Result, choice, joined, order_flips, pairs_yes_no, yes_no
+from benchmarks.quality.asking import METHODS, Result, choice, joined, order_flips, pairs_yes_no, together, yes_no
 from training import corpus
 
 SEED = 20
@@ -36,6 +36,8 @@ INTENTS = (
     "change PIN",
     "edit personal details",
 )
+READ = 16
+"""Messages of each of `INTENTS` whose errors were read once before a recipe was changed."""
 INTENT_QUESTION = "What does the customer of the bank need help with?"
 TOPIC_QUESTION = "Which section of a newspaper does the item belong in?"
 CLAUSES = {
@@ -129,12 +131,35 @@ def intents(engine: qf.Engine, limit: int | None) -> Iterator[Result]:
     messages = bank_messages()
     every = table("support_intents")["text"].to_list()
     known = [name for name in INTENTS if name in every]
-    few = each(messages.filter(pl.col("truth").is_in(known)), "truth", 16, limit)
+    few = each(messages.filter(pl.col("truth").is_in(known)), "truth", READ, limit)
     asked = few.with_columns((pl.col("truth") == name).alias(f"is {name}") for name in known)
     questions = {f"Is the customer writing about this: {name}?": f"is {name}" for name in known}
     yield yes_no("bank intents, yes/no", engine, asked, questions)
     yield from choice("bank intents, 8", engine, few, known, INTENT_QUESTION, METHODS)
     yield from choice("bank intents, 77", engine, some(messages, 32, limit), every, INTENT_QUESTION, METHODS)
+
+
+def unread_intents(engine: qf.Engine, limit: int | None) -> Iterator[Result]:
+    """Choices among eight by messages that no recipe was chosen by, only by the decision head.
+
+    They are the other test messages of the same intents, and intents that are not in `INTENTS`, eight by eight in the
+    order of the alphabet, so that intents that begin alike stand side by side.
+    """
+    messages, every = bank_messages(), sorted(table("support_intents")["text"].to_list())
+    known = [name for name in INTENTS if name in every]
+    own = messages.filter(pl.col("truth").is_in(known))
+    others = own.join(each(own, "truth", READ, None).select("id"), on="id", how="anti")
+    if len(others):
+        others = some(others, len(others), limit)
+        yield from choice("bank intents, 8, unread", engine, others, known, INTENT_QUESTION, ("decision_choice",))
+    rest = [name for name in every if name not in known]
+    found: list[Result] = []
+    for start in range(0, len(rest) - 7, 8):
+        labels = rest[start : start + 8]
+        few = each(messages.filter(pl.col("truth").is_in(labels)), "truth", 8, limit)
+        found += choice("bank intents, eights", engine, few, labels, INTENT_QUESTION, ("decision_choice",))
+    if found:
+        yield together(found)
 
 
 def intent_join(engine: qf.Engine, limit: int | None) -> Iterator[Result]:
@@ -200,6 +225,7 @@ TASKS: tuple[Task, ...] = (
     evidence,
     news_topics,
     intents,
+    unread_intents,
     intent_join,
     traces,
     contracts,

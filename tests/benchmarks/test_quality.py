@@ -17,7 +17,7 @@ import quail_frames as qf
 from benchmarks import data
 from benchmarks.quality import __main__ as command
 from benchmarks.quality import metrics, tasks
-from benchmarks.quality.asking import METHODS, Result, choice, joined, order_flips, yes_no
+from benchmarks.quality.asking import METHODS, Result, choice, joined, order_flips, together, yes_no
 from benchmarks.quality.metrics import Answers, area, balanced_accuracy, calibration_error, interval, worst_wording
 from benchmarks.quality.report import Row, best_method, predictions
 from training import corpus
@@ -121,6 +121,37 @@ def test_the_best_scoring_counts_for_the_calibration_of_choices() -> None:
     assert np.isnan(Row.of(good).area)
 
 
+def test_choices_among_different_labels_are_counted_as_classes_of_their_own() -> None:
+    parts = [answers([0, 1], [True, True], [0.9, 0.8]), answers([0, 0, 1], [False, False, True], [0.5] * 3)]
+    whole = together([Result("task", "letters", "choice", part) for part in parts])
+    assert whole.answers.truth.tolist() == [0, 1, 2, 2, 3] and whole.answers.item.tolist() == [0, 1, 2, 3, 4]
+    assert balanced_accuracy(whole.answers) == 0.75
+
+
+def test_unread_messages_are_none_of_those_that_a_recipe_was_chosen_by(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    small_pack(tmp_path)
+    monkeypatch.setattr(data, "folders", lambda: (tmp_path,))
+    monkeypatch.setattr(tasks, "READ", 2)
+    asked: dict[str, list[pl.DataFrame]] = {}
+
+    def note(task: str, engine: object, frame: pl.DataFrame, labels: list[str], *rest: object) -> list[Result]:
+        assert set(frame["truth"]) <= set(labels)
+        asked.setdefault(task, []).append(frame)
+        return [Result(task, "decision_choice", "choice", answers([0] * len(frame), [True] * len(frame), [1.0]))]
+
+    monkeypatch.setattr(tasks, "choice", note)
+    monkeypatch.setattr(tasks, "yes_no", lambda *given: None)
+    with qf.Engine("oracle") as engine:
+        list(tasks.intents(engine, None))
+        list(tasks.unread_intents(engine, None))
+    read, unread = asked["bank intents, 8"][0], asked["bank intents, 8, unread"][0]
+    assert len(unread) == len(tasks.INTENTS) and not set(read["id"]) & set(unread["id"])
+    assert set(unread["truth"]) == set(tasks.INTENTS)
+    assert not set(asked["bank intents, eights"][0]["truth"]) & set(tasks.INTENTS)
+
+
 def test_missing_tables_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(data, "folders", lambda: (tmp_path,))
     with pytest.raises(SystemExit, match=r"needs news.parquet.*QUAIL_FRAMES_BENCHMARK_DATA"):
@@ -132,10 +163,11 @@ def small_pack(folder: Path) -> None:
     rows = pl.DataFrame({"id": [f"{number:03d}" for number in range(60)]}).with_row_index("n")
     texts = rows.select("id", text=pl.format("text {}", "n"), n="n")
     half = pl.col("n") % 2 == 0
-    intents = pl.DataFrame({"text": [*tasks.INTENTS, "other", "one more"]}).with_columns(
+    others = [f"other {number}" for number in range(12)]
+    intents = pl.DataFrame({"text": [*tasks.INTENTS, *others]}).with_columns(
         id=pl.col("text"), intent=pl.col("text").str.replace_all(" ", "_")
     )
-    names = pl.Series(intents["intent"].to_list() * 6)
+    names = pl.Series(intents["intent"].to_list() * 3)
     news = pl.Series(["Sports", "Disasters and accidents", "Science"] * 20)
     tables = {
         "review_snippets": texts.with_columns(rating=pl.when(half).then(2.5).otherwise(-2.5), domain=pl.lit("product")),
@@ -169,7 +201,7 @@ def test_the_whole_suite_runs_and_writes_what_it_found(monkeypatch: pytest.Monke
     (report,) = json.loads(out.read_text())["models"]
     names = {row["task"] for row in report["tasks"]}
     statements = 3 * (corpus.FOLDER / "nli.parquet").exists()
-    assert len(names) == 12 + statements and report["flips"]["decision_choice"] == 0
+    assert len(names) == 13 + statements and report["flips"]["decision_choice"] == 0
     assert all(0 <= row["balanced_accuracy"] <= 1 for row in report["tasks"])
     assert all((tmp_path / f"{name}.png").exists() == drawn for name in ("reliability", "accuracy"))
 
