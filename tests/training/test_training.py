@@ -24,19 +24,10 @@ from quail_frames.tuning.lora import LoraShape
 from quail_frames.tuning.trainer import Recipe, Trainer
 from training.calls import ask, choose
 from training.corpus import Corpus, held_out_intent
-from training.intent_phrases import PHRASES
 from training.units.builder import Builder
-from training.units.intents import (
-    INTENT_TASKS,
-    intent_choice,
-    intent_labels,
-    intent_questions,
-    message_choice,
-    near_intents,
-)
+from training.units.intents import intent_choice, intent_labels, intent_questions, near_intents
 from training.units.mixture import MIXTURE, draw
 from training.units.sentiment import sentiment
-from training.units.statements import statement_choice
 from training.wordings import Wordings
 
 RECIPE = Recipe(tokens=10_000, lora=LoraShape(rank=2), head_width=8, batch_tokens=300, early_tokens=300, warmup_steps=1)
@@ -104,35 +95,6 @@ def test_a_choice_among_intents_has_up_to_32_options_and_holds_the_right_one(tra
         sizes.add(len(labels))
         assert len(set(labels)) == len(labels) and 0 <= item.target < len(labels)
     assert max(sizes) >= 32 and min(sizes) <= 3
-
-
-def test_messages_are_chosen_among_by_their_intent(training_sets: Path) -> None:
-    builder = Builder(Corpus(training_sets))
-    intents = {row.text: row.label for task in INTENT_TASKS for row in builder.corpus.rows("intents", task)}
-    sentences = {PHRASES[task][label]: label for task in INTENT_TASKS for label in intent_labels(builder, task)}
-    seen = 0
-    for number in range(100):
-        item = message_choice(builder, random.Random(number))[0]
-        if item.group == "message choice":  # the rest are of no intent, and are asked about otherwise
-            (text,), options = item.values, item.planned.call.labels
-            own = intents.get(text) or sentences[text]
-            assert [intents[option] == own for option in options].index(True) == item.target
-            assert text not in options and len(set(options)) == len(options)
-            seen += 1
-    assert seen > 50
-
-
-def test_one_of_the_statements_to_choose_from_follows(training_sets: Path) -> None:
-    builder, chosen = Builder(Corpus(training_sets)), 0
-    pairs = {(row.text, row.text2): row.label for row in builder.corpus.rows("nli", "nli")}
-    for number in range(100):
-        item = statement_choice(builder, random.Random(number))[0]
-        if item.group == "statement choice":  # of the rest no statement follows
-            (text,), options = item.values, item.planned.call.labels
-            truths = [pairs.get((text, option)) == "entailment" for option in options]
-            assert truths.index(True) == item.target and sum(truths) == 1
-            chosen += 1
-    assert chosen > 10
 
 
 def test_a_wording_has_no_favourite_answer(training_sets: Path) -> None:
