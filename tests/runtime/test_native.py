@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -196,6 +197,30 @@ def test_a_row_is_the_same_whatever_rows_are_beside_it() -> None:
     whole = fused.last(layers[0], attended, residual, norm)
     single = [fused.last(layers[0], attended[row : row + 1], alone[row], norm) for row in range(80)]
     assert torch.equal(torch.cat(single), whole)
+
+
+@compiled
+def test_a_batch_of_which_nothing_is_read_has_no_rows_at_the_end() -> None:
+    shape = StepShape(2, 1, 32, 1e-5, product=by_amx)
+    layers = [random_layer(shape, "amx", True, seed) for seed in (0, 1)]
+    assert [len(part) for part in stepped(steps(shape, layers), layers, 0)] == [0] * 5
+    assert by_amx(torch.empty(0, 64, dtype=torch.bfloat16), layers[0].qkv).shape == (0, 128)
+
+
+@compiled
+def test_threads_never_share_scratch() -> None:
+    shape = StepShape(2, 1, 32, 1e-5, product=by_amx)
+    layers = [random_layer(shape, "amx", True, seed) for seed in (0, 1)]
+    fused = steps(shape, layers)
+    alone = {rows: stepped(fused, layers, rows) for rows in range(1, 41)}
+    found: list[bool] = []
+
+    def work(rows: int) -> None:
+        again = stepped(fused, layers, rows)
+        found.append(all(map(torch.equal, again, alone[rows])))
+
+    Lanes(4).call(lambda: Lanes(4).run([partial(work, rows) for rows in [*alone] * 10]))
+    assert found == [True] * 400
 
 
 @compiled

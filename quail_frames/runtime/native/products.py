@@ -57,7 +57,10 @@ class Scratch:
     def of(self, library: ctypes.CDLL, rows: int, numbers: int) -> Iterator[c_void_p]:
         """What `product_scratch_bytes` asks for, aligned, for one thread."""
         size = library.product_scratch_bytes(c_int64(rows), c_int64(numbers)) + ALIGNED
-        memory = self._free.pop() if self._free else torch.empty(0, dtype=torch.uint8)
+        try:
+            memory = self._free.pop()
+        except IndexError:  # not looked first: another thread may take the last one in between
+            memory = torch.empty(0, dtype=torch.uint8)
         if len(memory) < size:
             memory = torch.empty(size, dtype=torch.uint8)
         try:

@@ -35,6 +35,7 @@ class FusedSteps(Steps):
     def __init__(self, library: ctypes.CDLL, shape: StepShape, layers: Sequence[Layer]) -> None:
         super().__init__(shape)
         self._library = library
+        self._weights = tuple(layers)  # what the kernels are told points there
         self._layers = {id(layer): _told(layer, shape) for layer in layers}
 
     def first(self, layer: Layer, residual: Tensor, cos: Tensor, sin: Tensor, qkv: Tensor) -> None:

@@ -186,7 +186,7 @@ INLINE Pending pending_at(Kind kind, const Product *product, Outputs outputs, in
 INLINE void compute(Kind kind, Product product)
 {
     const int64_t stretches = (product.inputs / STEP + MOST_STEPS - 1) / MOST_STEPS, pairs = product.outputs / STEP;
-    const int64_t blocks = blocks_of(product.rows), lines = (TILE + blocks - 1) / blocks;
+    const int64_t blocks = blocks_of(product.rows), lines = blocks ? (TILE + blocks - 1) / blocks : 0;
     Block results[2] __attribute__((aligned(64)));
     Pending pending = {.count = 0};
     int turn = 0;

@@ -133,7 +133,7 @@ static inline void mix_waiting(const Scratch *scratch, Progress *progress, int64
 /* Minus infinity for the rows that do not see the key. */
 INLINE __m512 masked(__m512 x, __m512i seen, int key)
 {
-    const __mmask16 own = _mm512_test_epi32_mask(seen, _mm512_set1_epi32(1 << key));
+    const __mmask16 own = _mm512_test_epi32_mask(seen, _mm512_set1_epi32((int)(1u << key)));
     return _mm512_mask_blend_ps(own, _mm512_set1_ps(-INFINITY), x);
 }
 
