@@ -17,6 +17,8 @@ from quail_frames.runtime.models.attention import causal_attention
 from quail_frames.runtime.models.decoder import Decoder
 from quail_frames.runtime.models.gguf import GgufWeights
 from quail_frames.runtime.models.load import LoadedModel, load_model
+from quail_frames.runtime.native.library import usable
+from quail_frames.runtime.native.steps import FusedSteps
 
 DATA = Path(__file__).parents[3] / "examples" / "data"
 LLAMA3_ROPE = {
@@ -99,6 +101,24 @@ def test_tiny_models_equal_transformers(make_tiny: Any, variant: str) -> None:
     decoder = load_model(tiny.folder, dtype="float32").decoder
     tokens = torch.randint(0, 300, (150,), generator=torch.Generator().manual_seed(1))
     assert (all_logits(decoder, tokens) - tiny.logits(tokens)).abs().max() <= 1e-4
+
+
+@pytest.mark.skipif(usable(torch.bfloat16) is None, reason="no C kernels here")
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_our_own_products_are_as_near_to_transformers_as_torchs(make_tiny: Any, variant: str) -> None:
+    architecture, options = VARIANTS[variant]
+    wide = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4}
+    narrow = {"head_dim": 32} if "head_dim" in options else {}
+    heads = {"num_key_value_heads": 4} if options.get("num_key_value_heads") == 6 else {}
+    tiny = make_tiny(architecture, **{**wide, **options, **narrow, **heads})
+    tokens = torch.randint(0, 300, (150,), generator=torch.Generator().manual_seed(1))
+    expected = tiny.logits(tokens)
+    errors = {}
+    for library in ("torch", "amx"):
+        decoder = load_model(tiny.folder, dtype="bfloat16", library=library).decoder
+        errors[library] = float((all_logits(decoder, tokens) - expected).square().mean().sqrt())
+    assert isinstance(decoder.steps, FusedSteps) == (architecture != "gemma3_text")
+    assert errors["amx"] <= 1.2 * errors["torch"] and errors["torch"] < 0.2 * float(expected.std())
 
 
 def test_sequences_side_by_side_equal_each_alone(make_tiny: Any) -> None:
