@@ -60,7 +60,8 @@ def _warn_in_lazy_query() -> None:
     _warned = True
     warnings.warn(
         "an AI call runs inside a plain pl.LazyFrame, where Polars may ask the model about more rows than the "
-        "query needs: start the query with qf.lazy(frame) or frame.lazy().ai to have it planned",
+        "query needs, and explain, estimate, report= and progress= are Polars' own or missing: start the query "
+        "with qf.lazy(frame) to have it planned",
         QuailFramesWarning,
         stacklevel=2,
     )

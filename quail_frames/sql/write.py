@@ -52,6 +52,12 @@ class Query:
 
 def to_sql(frame: LazyFrame, dialect: DialectName = "snowflake", tables: Mapping[str, LazyFrame] | None = None) -> str:
     """The frame's steps, as written, as one SELECT; see `LazyFrame.to_sql`."""
+    for name, table in (tables or {}).items():
+        if not isinstance(table, LazyFrame):
+            raise PlanError(
+                f"to_sql({name}=...) takes the lazy frame that the query started from, and this is a "
+                f"{type(table).__name__}: write {name} = qf.lazy({name}) first, and start the query from it."
+            )
     named = {id(table._plan): name for name, table in (tables or {}).items()}
     return _Writer(check_dialect(dialect), named).query(frame._plan).text()
 

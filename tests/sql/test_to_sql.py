@@ -98,3 +98,8 @@ def test_what_sql_cannot_say_is_an_error_with_advice(frame: qf.LazyFrame) -> Non
         assert str(error).startswith("SQL cannot say")
     else:
         assert_frame_equal(qf.sql(text, t1=REVIEWS).collect(), frame.collect())
+
+
+def test_tables_are_named_by_the_lazy_frame_that_the_query_started_from() -> None:
+    with pytest.raises(PlanError, match=r"to_sql\(reviews=...\).*DataFrame: write reviews = qf.lazy\(reviews\) first"):
+        qf.sql("SELECT * FROM reviews", reviews=REVIEWS).to_sql(reviews=REVIEWS)

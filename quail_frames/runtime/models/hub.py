@@ -13,6 +13,7 @@ from quail_frames.errors import ModelError
 from quail_frames.runtime.cache import cache_folder
 from quail_frames.runtime.models.safetensors import shard_paths
 from quail_frames.runtime.models.wheel import WheelModel, fetch
+from quail_frames.runtime.options import DEFAULT_MODEL
 
 HUB_FILES = ("*.json", "model*.safetensors")  # some repositories hold the weights a second time under other names
 
@@ -54,8 +55,10 @@ def resolve(name: str | os.PathLike[str]) -> Path:
         return path
     if path.suffix.lower() == ".gguf" or re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", text) is None:
         raise ModelError(
-            f"No model {text!r}: it is no file or folder here. Give {', '.join(map(repr, BUILT_IN))}, a path "
-            "(model='/path/to/file.gguf' or a folder with safetensors), or a Hugging Face id ('owner/name')."
+            f"No model {text!r}: it is no file or folder here. Give {DEFAULT_MODEL!r} (the default), "
+            f"{', '.join(map(repr, BUILT_IN))}, a path "
+            "(model='/path/to/file.gguf' or a folder with safetensors), or a Hugging Face id ('owner/name'); a model "
+            "behind an endpoint takes backend='openai'."
         )
     return _from_huggingface(text)
 

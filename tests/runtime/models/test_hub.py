@@ -28,7 +28,9 @@ def test_a_path_is_itself(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["smollm", "/nowhere/model.gguf", "owner/model.gguf", "./folder/x", "a/b/c"])
 def test_an_unknown_name_says_what_can_be_given(name: str) -> None:
-    with pytest.raises(ModelError, match=r"No model .*'smollm2-135m'.*model='/path/to/file\.gguf'"):
+    with pytest.raises(
+        ModelError, match=r"No model .*'smollm2-135m-decide' .*'smollm2-135m'.*model='/path/to/file\.gguf'"
+    ):
         resolve(name)
 
 
