@@ -25,8 +25,6 @@ from quail_frames.runtime.engine import Engine
 from quail_frames.runtime.models.export import huggingface_folder
 from quail_frames.runtime.options import DEFAULT_MODEL
 
-WARM_UP = 0.02
-"""Scale of the run before the measured one."""
 AGREEMENT = 0.995
 BATCH_TOKENS = 8192
 """Tokens of a batch on both sides."""
@@ -71,9 +69,8 @@ def parse() -> ArgumentParser:
 
 
 def run(options: Namespace, engine: Engine, peer: Peer) -> Iterator[Figures]:
-    """Warm both sides up, then measure shape by shape."""
+    """Shape by shape."""
     chosen = [shape for shape in SHAPES if not options.only or shape.name in options.only]
-    measure(chosen[0].name, chosen[0].make(engine, WARM_UP), engine, peer)
     with judge_of(options) as judge:
         for shape in chosen:
             figures = measure(shape.name, shape.make(engine, options.scale), engine, peer, judge)

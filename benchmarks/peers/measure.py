@@ -57,7 +57,11 @@ class Figures:
 
 
 def measure(name: str, chunks: Sequence[Workload], engine: Engine, peer: Peer, judge: Engine | None = None) -> Figures:
-    """Both sides over every chunk; who begins alternates. Where answers differ, `judge` answers too, afterwards."""
+    """Both sides over every chunk; who begins alternates. Where answers differ, `judge` answers too, afterwards.
+
+    The first chunk goes through both sides once before, for memory that is touched the first time comes slowly.
+    """
+    chunks[0].ours(engine), chunks[0].theirs(peer)
     peer.reset()
     ours: list[Outcome] = []
     theirs: list[Outcome] = []
