@@ -25,6 +25,8 @@ TASK_ROWS = 512
 """Rows of a task, half as many more at most: the widest state of a layer (6 MB in SmolLM2-135M, 3 in bfloat16) stays in
 the cache until it is used, and each task reads all weights of a layer. In bfloat16 with AMX, tasks of 384 and of 1,024
 rows took 1.02 and 1.07 to 1.17 times as long, tasks of 256 1.09 times."""
+WHOLE_ROWS = 32
+"""Longer tasks begin at whole numbers of so many rows, which the kernels compute at a time."""
 LEAST_ROWS = 12
 """Rows of a lane; fewer than twice as many are not shared out: each lane would read all weights for little.
 
@@ -77,7 +79,7 @@ class Lanes:
         """Rows cut into tasks of `about` so many, as many tasks for each lane.
 
         >>> Lanes(2).spans(1200, 512)
-        [slice(0, 600, None), slice(600, 1200, None)]
+        [slice(0, 608, None), slice(608, 1200, None)]
         """
         return spans(rows, self.threads, about)
 
@@ -105,7 +107,9 @@ def spans(rows: int, threads: int, about: int) -> list[slice]:
     """Runs of `about` so many rows, of like length: a whole number for each thread, unless rows are few."""
     wanted = threads * max(1, round(rows / (threads * about)))
     count = max(1, min(wanted, rows // LEAST_ROWS))
-    bounds = [rows * number // count for number in range(count + 1)]
+    whole = WHOLE_ROWS if rows >= 4 * WHOLE_ROWS * count else 1
+    pieces = -(-rows // whole)
+    bounds = [min(pieces * number // count * whole, rows) for number in range(count + 1)]
     return [slice(start, stop) for start, stop in pairwise(bounds)]
 
 

@@ -18,11 +18,13 @@ from torch import Tensor
 from quail_frames.runtime.attention import KvArena
 from quail_frames.runtime.attention_plan import effective_window, prefix_slots
 from quail_frames.runtime.batch import Batch, Int64, Segments
-from quail_frames.runtime.lanes import Alone, Lanes
+from quail_frames.runtime.lanes import Alone, Lanes, spans
 from quail_frames.runtime.tokens.ragged import ranges
 
 MOST_TOKENS = 512
 """Tokens of a work item: its own K and V, packed, stay in a core's cache beside those of the prefix."""
+KEPT_ROWS = 512
+"""Rows of a task that writes K and V to the arena."""
 TILE_DIMENSIONS = 32
 """Heads are whole numbers of so many dimensions."""
 NO_LINE = -1
@@ -145,8 +147,8 @@ class NativeAttention:
     def __init__(self, library: ctypes.CDLL, batch: Batch, arena: KvArena, lanes: Lanes | Alone) -> None:
         self._library, self._arena, self._lanes = library, arena, lanes
         self._copies = np.ascontiguousarray(batch.copies, dtype=np.int64)
-        self._kept = np.flatnonzero(batch.slots >= 0)
-        self._slots = batch.slots[self._kept]
+        kept = np.flatnonzero(batch.slots >= 0)
+        self._kept = [(kept[own], batch.slots[kept[own]]) for own in spans(len(kept), 1, KEPT_ROWS)]
         self._units = units_of(batch)
         items = self._units.items(arena.k.shape[2])
         self._shares = _shared_out(items, self._units, lanes.threads)
@@ -165,12 +167,15 @@ class NativeAttention:
             self._out = torch.empty(q.shape, dtype=q.dtype)  # for all layers: fresh memory costs more than the sums
         out = self._out
         told = ctypes.byref(self._told(q, k, v, keys, values, out))
-        rows, slots = (c_void_p(places.ctypes.data) for places in (self._kept, self._slots))
-        self._library.keep(told, _at(keys), _at(values), rows, slots, c_int64(len(self._kept)))
+        self._lanes.run([partial(self._keep, told, keys, values, *kept) for kept in self._kept])
         pairs = c_void_p(self._copies.ctypes.data)
         self._library.copy(_at(keys), _at(values), pairs, c_int64(len(self._copies)), c_int64(keys.stride(0)))
         self._lanes.run([partial(self._attend, told, items) for items in self._shares])
         return out
+
+    def _keep(self, told: object, keys: Tensor, values: Tensor, rows: Int64, slots: Int64) -> None:
+        places = (c_void_p(each.ctypes.data) for each in (rows, slots))
+        self._library.keep(told, _at(keys), _at(values), *places, c_int64(len(rows)))
 
     def _attend(self, told: object, items: Int64) -> None:
         memory = self._memory.pop()  # one for each lane

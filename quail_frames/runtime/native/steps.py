@@ -30,7 +30,7 @@ class _Layer(ctypes.Structure):
 class FusedSteps(Steps):
     """The steps of a decoder whose layers are all `fusible`."""
 
-    task_rows = 384
+    task_rows = 288
 
     def __init__(self, library: ctypes.CDLL, shape: StepShape, layers: Sequence[Layer]) -> None:
         super().__init__(shape)

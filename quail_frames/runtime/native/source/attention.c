@@ -1,7 +1,7 @@
 /* Attention of the asks of a batch, in AMX tiles of bfloat16 with float32 sums.
 
    A unit is a prefix in the arena and the new tokens of all asks that read it, one after another. A work item is a run
-   of a unit's tokens and one KV head: the prefix and the tokens' own K and V are packed once, then 32 rows (a row is a
+   of a unit's tokens and one KV head: the prefix and the tokens' own K and V are packed once, then 16 rows (a row is a
    token and a query head of the KV head's group) at a time go through scores, softmax and values. */
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -32,17 +32,17 @@ static Scratch cut(char *memory, int64_t columns, int64_t dim)
     Scratch scratch = {.keys = (bf16 *)memory};
     scratch.values = scratch.keys + columns * dim;
     scratch.q = scratch.values + columns * dim;
-    scratch.shares = scratch.q + ROWS * dim;
-    scratch.scores = (float *)(scratch.shares + BLOCKS * KEYS * ROWS);
-    scratch.sums = scratch.scores + 2 * KEYS * ROWS;
+    scratch.shares = scratch.q + TILE * dim;
+    scratch.scores = (float *)(scratch.shares + BLOCKS * KEYS * TILE);
+    scratch.sums = scratch.scores + 2 * KEYS * TILE;
     return scratch;
 }
 
 /* Bytes of scratch memory for items that see at most so many tokens, padded. */
 int64_t scratch_bytes(int64_t tokens, int64_t head_dim)
 {
-    const int64_t short_ones = (2 * tokens + ROWS) * head_dim + BLOCKS * KEYS * ROWS;
-    return short_ones * (int64_t)sizeof(bf16) + (2 * KEYS + head_dim) * ROWS * (int64_t)sizeof(float);
+    const int64_t short_ones = (2 * tokens + TILE) * head_dim + BLOCKS * KEYS * TILE;
+    return short_ones * (int64_t)sizeof(bf16) + (2 * KEYS + head_dim) * TILE * (int64_t)sizeof(float);
 }
 
 /* Packs what an item's tokens may see. */
@@ -72,64 +72,70 @@ static void pack(const Batch *batch, const Item *item, const Seen *seen, const S
 static void pack_queries(const Rows *rows, const Scratch *scratch)
 {
     const Batch *batch = rows->batch;
-    const bf16 *q[ROWS] = {NULL};
-    for (int64_t i = 0; i < rows->count; i++)
-        q[i] = batch->q + place_of(rows, i, batch->rows[token_of(rows, i)], batch->stride);
+    const bf16 *q[TILE] = {NULL};
+    for (int64_t i = 0; i < rows->count; i++) q[i] = batch->q + place_of(rows, i, batch->stride);
     pack_across(scratch->q, q, batch->head_dim);
-    pack_across(scratch->q + TILE * batch->head_dim, q + TILE, batch->head_dim);
 }
 
 /* The rows' mixed values, over what their shares come to. */
 static void write_out(const Rows *rows, const Scratch *scratch, const Progress *progress)
 {
     const Batch *batch = rows->batch;
-    for (int64_t half = 0; half < 2; half++) {
-        const __m512 scale = _mm512_div_ps(_mm512_set1_ps(1.0f), progress->total[half]);
-        for (int64_t at = 0; at < batch->head_dim; at += TILE) {
-            const float *sums = scratch->sums + at * ROWS + half * TILE;
-            __m512i lines[TILE];
-            for (int number = 0; number < TILE; number++)
-                lines[number] = (__m512i)_mm512_mul_ps(_mm512_load_ps(sums + number * ROWS), scale);
-            transpose(lines);
-            for (int64_t i = half * TILE; i < rows->count && i < (half + 1) * TILE; i++) {
-                bf16 *out = batch->out + place_of(rows, i, batch->rows[token_of(rows, i)], batch->out_stride);
-                store16(out + at, (__m512)lines[i % TILE]);
-            }
+    const __m512 scale = _mm512_div_ps(_mm512_set1_ps(1.0f), progress->total);
+    bf16 *out[TILE];
+    for (int64_t i = 0; i < rows->count; i++) out[i] = batch->out + place_of(rows, i, batch->out_stride);
+    for (int64_t at = 0; at < batch->head_dim; at += 32) {
+        const float *sums = scratch->sums + at * TILE;
+        __m512i lines[TILE];
+        for (int pair = 0; pair < TILE; pair++) {
+            const __m512 even = _mm512_mul_ps(_mm512_load_ps(sums + 2 * pair * TILE), scale);
+            lines[pair] = paired(even, _mm512_mul_ps(_mm512_load_ps(sums + (2 * pair + 1) * TILE), scale));
         }
+        transpose(lines);
+        for (int64_t i = 0; i < rows->count; i++) _mm512_storeu_si512(out[i] + at, lines[i]);
     }
+}
+
+/* What tiles compute beside a block: the scores of the next one, unless this is the last, and the mixed values of what
+   waits. Heads that tiles cannot hold are computed at once. */
+static Tiles tiles_beside(const Rows *rows, const Scratch *scratch, Progress *progress, int64_t next, float *scores)
+{
+    const int64_t dim = rows->batch->head_dim;
+    Tiles tiles = {.q = scratch->q, .scores = scores};
+    if (next < rows->width) tiles.keys = scratch->keys + block_at(rows, next) * dim;
+    if (dim == HELD && progress->count) {
+        tiles.values = progress->waiting[0].values;
+        tiles.shares = progress->waiting[0].shares;
+    }
+    if (dim != HELD && tiles.keys != NULL) {
+        score(tiles.keys, scratch->q, dim, scores);
+        tiles.keys = NULL;
+    }
+    if (progress->count == BLOCKS) mix_waiting(scratch, progress, dim);
+    return tiles;
 }
 
 static void attend_rows(const Rows *rows, const Scratch *scratch)
 {
     const int64_t dim = rows->batch->head_dim;
     const float factor = rows->batch->factor;
-    float *scores = scratch->scores, *following = scores + KEYS * ROWS;
-    Progress progress = {.waiting = 0};
-    for (int half = 0; half < 2; half++) progress.shift[half] = progress.total[half] = _mm512_setzero_ps();
+    Progress progress = {.shift = _mm512_setzero_ps(), .total = _mm512_setzero_ps()};
     pack_queries(rows, scratch);
-    score(scratch->keys + block_at(rows, 0) * dim, scratch->q, dim, scores);
-    if (dim == 64) hold(scratch->q);
-    for (int64_t column = 0; column < rows->width; column += KEYS) {
-        Ahead ahead = {NULL, following};
-        if (column + KEYS < rows->width) ahead.keys = scratch->keys + block_at(rows, column + KEYS) * dim;
-        if (dim != 64 && ahead.keys != NULL) {
-            score(ahead.keys, scratch->q, dim, following);
-            ahead.keys = NULL;
-        }
-        __m512i seen[2];
-        const int whole = see(rows, column, seen);
-        for (int half = 0; half < 2; half++, ahead.keys = NULL)
-            if (whole)
-                share_out(scratch, &progress, half, scores, seen[half], 1, factor, dim, ahead);
-            else
-                share_out(scratch, &progress, half, scores, seen[half], 0, factor, dim, ahead);
-        progress.blocks[progress.waiting++] = block_at(rows, column);
-        if (progress.waiting == BLOCKS) mix_waiting(scratch, &progress, dim);
-        float *done = scores;
-        scores = following;
-        following = done;
+    score(scratch->keys + block_at(rows, 0) * dim, scratch->q, dim, scratch->scores);
+    clear_sums();
+    for (int64_t column = 0, turn = 0; column < rows->width; column += KEYS, turn = 1 - turn) {
+        const float *scores = scratch->scores + turn * KEYS * TILE;
+        float *following = scratch->scores + (1 - turn) * KEYS * TILE;
+        const Tiles tiles = tiles_beside(rows, scratch, &progress, column + KEYS, following);
+        const bf16 *values = scratch->values + block_at(rows, column) * dim;
+        __m512i seen;
+        if (see(rows, column, &seen))
+            share_out(scratch, &progress, scores, seen, 1, factor, dim, values, tiles);
+        else
+            share_out(scratch, &progress, scores, seen, 0, factor, dim, values, tiles);
     }
     mix_waiting(scratch, &progress, dim);
+    if (dim == HELD) store_sums(scratch->sums, 4);
     write_out(rows, scratch, &progress);
 }
 
@@ -145,8 +151,8 @@ void attend(const Batch *batch, const Item *items, int64_t count, char *memory)
         const Scratch scratch = cut(memory, columns_of(&seen), batch->head_dim);
         pack(batch, item, &seen, &scratch);
         const int64_t end = item->end * batch->group;
-        for (int64_t row = item->begin * batch->group; row < end; row += ROWS) {
-            const int64_t rest = end - row < ROWS ? end - row : ROWS;
+        for (int64_t row = item->begin * batch->group; row < end; row += TILE) {
+            const int64_t rest = end - row < TILE ? end - row : TILE;
             const Rows rows = rows_at(batch, item, seen.before, seen.from, row, rest);
             attend_rows(&rows, &scratch);
         }

@@ -32,22 +32,38 @@ static inline void pack(const bf16 *x, int64_t rows, int64_t width, bf16 *packed
     fill(packed, rows, width);
 }
 
+/* Thirty-two numbers of bfloat16 by the places that they have in pairs. */
+typedef struct {
+    __m512 even, odd;
+} Pairs;
+
+static inline Pairs pairs_at(const bf16 *from)
+{
+    const __m512i both = _mm512_loadu_si512(from);
+    const __m512i odd = _mm512_and_si512(both, _mm512_set1_epi32((int)0xffff0000));
+    return (Pairs){(__m512)_mm512_slli_epi32(both, 16), (__m512)odd};
+}
+
 /* packed = x / sqrt(mean(x^2) + eps) * weight. */
 static inline void pack_norm(const bf16 *x, const bf16 *weight, float eps, int64_t rows, int64_t width, bf16 *packed)
 {
     for (int64_t row = 0; row < rows; row++) {
         const bf16 *own = x + row * width;
-        __m512 squares = _mm512_setzero_ps();
-        for (int64_t at = 0; at < width; at += TILE) {
-            const __m512 value = load16(own + at);
-            squares = _mm512_fmadd_ps(value, value, squares);
-        }
-        const __m512 scale = _mm512_set1_ps(1.0f / sqrtf(_mm512_reduce_add_ps(squares) / (float)width + eps));
+        bf16 *to = packed_row(packed, row, width);
+        __m512 evens = _mm512_setzero_ps(), odds = _mm512_setzero_ps();
         for (int64_t at = 0; at < width; at += STEP) {
-            const __m512 low = rounded(_mm512_mul_ps(load16(own + at), scale));
-            const __m512 high = rounded(_mm512_mul_ps(load16(own + at + TILE), scale));
-            store32(packed_row(packed, row, width) + at * ROWS, _mm512_mul_ps(low, load16(weight + at)),
-                    _mm512_mul_ps(high, load16(weight + at + TILE)));
+            const Pairs value = pairs_at(own + at);
+            evens = _mm512_fmadd_ps(value.even, value.even, evens);
+            odds = _mm512_fmadd_ps(value.odd, value.odd, odds);
+        }
+        const float mean = _mm512_reduce_add_ps(_mm512_add_ps(evens, odds)) / (float)width;
+        const __m512 scale = _mm512_set1_ps(1.0f / sqrtf(mean + eps));
+        for (int64_t at = 0; at < width; at += STEP) {
+            const Pairs value = pairs_at(own + at), times = pairs_at(weight + at);
+            const __m512 even = rounded_away(_mm512_mul_ps(value.even, scale));
+            const __m512 odd = rounded_away(_mm512_mul_ps(value.odd, scale));
+            _mm512_store_si512(to + at * ROWS,
+                               paired(_mm512_mul_ps(even, times.even), _mm512_mul_ps(odd, times.odd)));
         }
     }
     fill(packed, rows, width);

@@ -28,47 +28,47 @@ typedef struct {
 
 static inline int64_t up_to(int64_t count, int64_t whole) { return (count + whole - 1) / whole * whole; }
 
-/* Thirty-two rows or fewer, from `row` of the unit on, and which columns of keys each sees: of the prefix all, of the
+/* Sixteen rows or fewer, from `row` of the unit on, and which columns of keys each sees: of the prefix all, of the
    unit its ask up to itself. Column `own` + c is token c of the unit; `skip` tokens of the unit, which none of the rows
    sees, have no column. */
 typedef struct {
     const Batch *batch;
     const Item *item;
-    int64_t row, count, width, before, skip, own; /* `width` columns, of the prefix those up to `before` */
-    int32_t first[ROWS], last[ROWS], in_tree[ROWS];
+    int64_t count, width, before, skip, own; /* `width` columns, of the prefix those up to `before` */
+    int64_t token[TILE], head[TILE];         /* of the batch's units, and of the batch's query heads */
+    int32_t first[TILE], last[TILE], in_tree[TILE];
     int any_tree, from_all, to_all; /* whether a row is in a tree; own columns that all rows see, but for trees */
 } Rows;
 
-static inline int64_t token_of(const Rows *rows, int64_t i)
+/* Where a row's head begins in q or in the output, whose tokens are `stride` apart. */
+static inline int64_t place_of(const Rows *rows, int64_t i, int64_t stride)
 {
-    return rows->item->tokens + (rows->row + i) / rows->batch->group;
-}
-
-/* Where a row's heads begin in q or in the output, whose tokens are `stride` apart. */
-static inline int64_t place_of(const Rows *rows, int64_t i, int64_t token_at, int64_t stride)
-{
-    const Batch *batch = rows->batch;
-    const int64_t head = rows->item->head * batch->group + (rows->row + i) % batch->group;
-    return token_at * stride + head * batch->head_dim;
+    return rows->batch->rows[rows->token[i]] * stride + rows->head[i] * rows->batch->head_dim;
 }
 
 /* `from` is the first token of the unit that its item packs, behind `before` columns of the prefix. */
 static inline Rows rows_at(const Batch *batch, const Item *item, int64_t before, int64_t from, int64_t row,
                            int64_t count)
 {
-    Rows rows = {.batch = batch, .item = item, .row = row, .count = count, .before = before, .to_all = INT32_MAX};
-    rows.skip = (batch->first[token_of(&rows, 0)] - from) / KEYS * KEYS;
+    Rows rows = {.batch = batch, .item = item, .count = count, .before = before, .to_all = INT32_MAX};
+    int64_t token = item->tokens + row / batch->group, head = row % batch->group;
+    rows.skip = (batch->first[token] - from) / KEYS * KEYS;
     rows.own = before - from - rows.skip;
-    rows.width = up_to(rows.own + batch->last[token_of(&rows, count - 1)], KEYS);
     for (int64_t i = 0; i < count; i++) {
-        const int64_t token = token_of(&rows, i);
+        rows.token[i] = token;
+        rows.head[i] = item->head * batch->group + head;
         rows.first[i] = (int32_t)(rows.own + batch->first[token]);
         rows.last[i] = (int32_t)(rows.own + batch->last[token]);
         rows.in_tree[i] = batch->visible_at[token] >= 0;
         rows.any_tree |= rows.in_tree[i];
         if (rows.first[i] > rows.from_all) rows.from_all = rows.first[i];
         if (rows.last[i] < rows.to_all) rows.to_all = rows.last[i];
+        if (++head == batch->group) {
+            head = 0;
+            token++;
+        }
     }
+    rows.width = up_to(rows.last[count - 1], KEYS);
     return rows;
 }
 
@@ -92,7 +92,7 @@ static inline __m512i bits(const int32_t *first, const int32_t *last, int64_t be
 static inline uint32_t in_branch(const Rows *rows, int64_t i, int64_t begin, uint32_t seen)
 {
     const Batch *batch = rows->batch;
-    const int64_t at = token_of(rows, i), tree = rows->own + batch->tree_first[at];
+    const int64_t at = rows->token[i], tree = rows->own + batch->tree_first[at];
     const uint8_t *visible = batch->visible + batch->visible_at[at];
     for (uint32_t left = seen; left; left &= left - 1) {
         const int64_t bit = __builtin_ctz(left), column = begin + bit;
@@ -102,24 +102,24 @@ static inline uint32_t in_branch(const Rows *rows, int64_t i, int64_t begin, uin
 }
 
 /* Which columns of the block from `begin` on the rows see, a bit each. Returns whether all see all. */
-static inline int see(const Rows *rows, int64_t begin, __m512i seen[2])
+static inline int see(const Rows *rows, int64_t begin, __m512i *seen)
 {
     if (begin < rows->before) {
         const int64_t count = rows->item->prefix - begin;
-        seen[0] = seen[1] = _mm512_set1_epi32(count < KEYS ? (int32_t)((1u << count) - 1) : -1);
+        *seen = _mm512_set1_epi32(count < KEYS ? (int32_t)((1u << count) - 1) : -1);
         return count >= KEYS;
     }
     if (!rows->any_tree && rows->from_all <= begin && begin + KEYS <= rows->to_all) {
-        seen[0] = seen[1] = _mm512_set1_epi32(-1);
+        *seen = _mm512_set1_epi32(-1);
         return 1;
     }
-    uint32_t found[ROWS] __attribute__((aligned(64)));
-    for (int half = 0; half < ROWS; half += TILE)
-        _mm512_store_si512(found + half, bits(rows->first + half, rows->last + half, begin));
-    for (int64_t i = 0; rows->any_tree && i < rows->count; i++)
+    *seen = bits(rows->first, rows->last, begin);
+    if (!rows->any_tree) return 0;
+    uint32_t found[TILE] __attribute__((aligned(64)));
+    _mm512_store_si512(found, *seen);
+    for (int64_t i = 0; i < rows->count; i++)
         if (rows->in_tree[i]) found[i] = in_branch(rows, i, begin, found[i]);
-    seen[0] = _mm512_load_si512(found);
-    seen[1] = _mm512_load_si512(found + TILE);
+    *seen = _mm512_load_si512(found);
     return 0;
 }
 
