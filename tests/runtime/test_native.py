@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import shutil
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 
@@ -158,32 +158,45 @@ def random_layer(shape: StepShape, library: Library, bias: bool, seed: int) -> L
     )
 
 
-def stepped(chosen: Steps, layers: list[LayerWeights[torch.Tensor]], rows: int) -> list[torch.Tensor]:
+def exact(layer: LayerWeights[torch.Tensor]) -> LayerWeights[torch.Tensor]:
+    """The same weights in float32."""
+    weights = {field.name: getattr(layer, field.name) for field in fields(layer)}
+    return replace(layer, **{name: weight.float() for name, weight in weights.items() if weight is not None})
+
+
+def stepped(
+    chosen: Steps, layers: list[LayerWeights[torch.Tensor]], rows: int, dtype: torch.dtype = torch.bfloat16
+) -> list[torch.Tensor]:
     """What the first, the middle and the last step of a decoder give."""
     drawn, shape = torch.Generator().manual_seed(rows), chosen.shape
-    residual = torch.randn(rows, 64, generator=drawn).bfloat16()
-    attended = torch.randn(rows, shape.heads * shape.head_dim, generator=drawn).bfloat16()
+    residual = torch.randn(rows, 64, generator=drawn).bfloat16().to(dtype)
+    attended = torch.randn(rows, shape.heads * shape.head_dim, generator=drawn).bfloat16().to(dtype)
     cos, sin = rotation(torch.arange(rows), torch.rand(shape.head_dim // 2, generator=drawn))
-    first = torch.empty(rows, shape.heads + 2 * shape.kv_heads, shape.head_dim, dtype=torch.bfloat16)
+    first = torch.empty(rows, shape.heads + 2 * shape.kv_heads, shape.head_dim, dtype=dtype)
     between = torch.empty_like(first)
     chosen.first(layers[0], residual, cos, sin, first)
     chosen.between(layers[0], layers[1], attended, residual, cos, sin, between)
-    norm = torch.ones(64, dtype=torch.bfloat16)
+    norm = torch.ones(64, dtype=dtype)
     return [first, between, residual.clone(), chosen.last(layers[1], attended, residual, norm), residual]
 
 
 @compiled
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize(("rows", "head_dim"), [(1, 32), (31, 64), (32, 32), (100, 96), (70, 16)])
-def test_fused_steps_give_what_the_usual_ones_give(rows: int, head_dim: int, bias: bool) -> None:
+def test_fused_steps_are_as_near_to_float32_as_the_usual_ones(rows: int, head_dim: int, bias: bool) -> None:
     """With biases RoPE is fused too; without them the layer has QK-norm, and RoPE comes after it."""
     shapes = [StepShape(2, 1, head_dim, 1e-5, product=product) for product in (by_torch, by_amx)]
-    usual = Steps(shapes[0]), [random_layer(shapes[0], "torch", bias, seed) for seed in (0, 1)]
-    layers = [random_layer(shapes[1], "amx", bias, seed) for seed in (0, 1)]
-    fused = steps(shapes[1], layers)
+    layers = [random_layer(shapes[0], "torch", bias, seed) for seed in (0, 1)]
+    tiled = [random_layer(shapes[1], "amx", bias, seed) for seed in (0, 1)]
+    fused = steps(shapes[1], tiled)
     assert isinstance(fused, FusedSteps)
-    for got, expected in zip(stepped(fused, layers, rows), stepped(*usual, rows), strict=True):
-        torch.testing.assert_close(got, expected, rtol=2**-6, atol=2**-5)
+    expected = stepped(Steps(shapes[0]), [exact(layer) for layer in layers], rows, torch.float32)
+    usual = stepped(Steps(shapes[0]), layers, rows)
+    got = stepped(fused, tiled, rows)
+    for own, other, right in zip(got, usual, expected, strict=True):
+        errors, allowed = (own - right).abs(), (other - right).abs()
+        assert errors.mean() <= 1.05 * allowed.mean()
+        assert errors.max() <= 1.5 * allowed.max()
 
 
 @compiled

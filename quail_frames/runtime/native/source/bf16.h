@@ -26,14 +26,6 @@ static inline void store32(bf16 *to, __m512 low, __m512 high)
 /* x as a bfloat16 holds it. */
 static inline __m512 rounded(__m512 x) { return widened((__m256i)_mm512_cvtneps_pbh(x)); }
 
-/* The same four times as fast, but halves go away from zero: for sums and quotients in float32, which are hardly ever
-   halves of a bfloat16. */
-static inline __m512 rounded_away(__m512 x)
-{
-    const __m512i raised = _mm512_add_epi32((__m512i)x, _mm512_set1_epi32(0x8000));
-    return (__m512)_mm512_and_si512(raised, _mm512_set1_epi32((int)0xffff0000));
-}
-
 /* x and y as bfloat16, side by side. */
 static inline __m512i paired(__m512 x, __m512 y)
 {

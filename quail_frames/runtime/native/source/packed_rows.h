@@ -60,10 +60,9 @@ static inline void pack_norm(const bf16 *x, const bf16 *weight, float eps, int64
         const __m512 scale = _mm512_set1_ps(1.0f / sqrtf(mean + eps));
         for (int64_t at = 0; at < width; at += STEP) {
             const Pairs value = pairs_at(own + at), times = pairs_at(weight + at);
-            const __m512 even = rounded_away(_mm512_mul_ps(value.even, scale));
-            const __m512 odd = rounded_away(_mm512_mul_ps(value.odd, scale));
-            _mm512_store_si512(to + at * ROWS,
-                               paired(_mm512_mul_ps(even, times.even), _mm512_mul_ps(odd, times.odd)));
+            const __m512 even = _mm512_mul_ps(_mm512_mul_ps(value.even, scale), times.even);
+            const __m512 odd = _mm512_mul_ps(_mm512_mul_ps(value.odd, scale), times.odd);
+            _mm512_store_si512(to + at * ROWS, paired(even, odd));
         }
     }
     fill(packed, rows, width);

@@ -5,7 +5,7 @@
    past them, for at most MOST_STEPS steps; sums over more inputs wait in float32. What a block's results go through is
    computed among the tile instructions of the block after it, which leave the vector units idle.
 
-   Results are rounded where the eager forms round. All widths are whole numbers of 32. */
+   Results are rounded once, at the end of an epilogue: the eager forms round between its steps too. All widths are whole numbers of 32. */
 #include <stddef.h>
 
 #include "packed_rows.h"
@@ -64,7 +64,7 @@ INLINE __m512 silu_times(__m512 gate, __m512 up)
     const __m512 below = _mm512_add_ps(one, power), rough = _mm512_rcp14_ps(below);
     /* A step of Newton's instead of a division, which takes four times as long. */
     const __m512 inverse = _mm512_fmadd_ps(rough, _mm512_fnmadd_ps(below, rough, one), rough);
-    return _mm512_mul_ps(rounded_away(_mm512_mul_ps(gate, inverse)), up);
+    return _mm512_mul_ps(_mm512_mul_ps(gate, inverse), up);
 }
 
 INLINE void finish_row(Kind kind, Pending *pending)
@@ -75,16 +75,14 @@ INLINE void finish_row(Kind kind, Pending *pending)
     __m512 left = _mm512_add_ps(_mm512_load_ps(results), pending->left_bias);
     __m512 right = _mm512_add_ps(_mm512_load_ps(results + TILE * TILE), pending->right_bias);
     if (kind == GATED) {
-        store16(out, silu_times(rounded_away(left), rounded_away(right)));
+        store16(out, silu_times(left, right));
     } else if (kind == TURNED) {
         const __m512 cos = _mm512_loadu_ps(pending->cos + row * pending->apart);
         const __m512 sin = _mm512_loadu_ps(pending->sin + row * pending->apart);
-        left = rounded_away(left);
-        right = rounded_away(right);
         store16(out, _mm512_fnmadd_ps(right, sin, _mm512_mul_ps(left, cos)));
         store16(out + pending->apart, _mm512_fmadd_ps(left, sin, _mm512_mul_ps(right, cos)));
     } else if (kind == ADD) {
-        store32(out, _mm512_add_ps(rounded_away(left), load16(out)), _mm512_add_ps(rounded_away(right), load16(out + TILE)));
+        store32(out, _mm512_add_ps(left, load16(out)), _mm512_add_ps(right, load16(out + TILE)));
     } else {
         store32(out, left, right);
     }
