@@ -61,7 +61,7 @@ def estimate(
     table: Annotated[list[str] | None, typer.Option(help="NAME=FILE of a table in the query; once for each.")] = None,
     dialect: Annotated[str, typer.Option(help="snowflake or bigquery.")] = "snowflake",
     device: Annotated[str, typer.Option(help=", ".join(["local", *DEVICES]) + ".")] = "local",
-    model: Annotated[str, typer.Option(help="A known model, such as qwen3-4b-fp8, or a config.json.")] = "smollm2-135m",
+    model: Annotated[str, typer.Option(help="A known model, such as qwen3-4b-fp8, or a config.json.")] = DEFAULT_MODEL,
     price: Annotated[float | None, typer.Option(help="What the device costs an hour.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
 ) -> None:

@@ -76,6 +76,9 @@ DEVICES: dict[str, Device] = {
 }
 ORDINARY_CPU = Device("ordinary-cpu", 16e9, 20e9, {"bf16": 100e9, "fp32": 100e9}, shared_memory=True)
 """A CPU that nobody has measured: a few cores at 32-bit arithmetic. Plans are compared by it, seconds are a guess."""
+AMX_CPU = Device("ordinary-cpu-amx", 16e9, 20e9, {"bf16": 2e12, "fp32": 100e9}, shared_memory=True)
+"""The same with AMX, units for products in bfloat16."""
+UNMEASURED = frozenset({ORDINARY_CPU.name, AMX_CPU.name})
 ALIASES = {"h100": "h100-sxm", "a100": "a100-80", "4090": "rtx-4090", "m-series": "m2-max"}
 
 

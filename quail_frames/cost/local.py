@@ -157,12 +157,19 @@ def machine_memory() -> float:
 
 def cpu_model() -> str:
     """Name of the CPU as the system states it."""
+    return _cpu_states("model name") or platform.processor() or platform.machine()
+
+
+def cpu_has_amx() -> bool:
+    """Whether the CPU has units for products in bfloat16, as Linux states it: torch knows too, but loads for long."""
+    return "amx_bf16" in _cpu_states("flags").split()
+
+
+def _cpu_states(what: str) -> str:
+    """What Linux says of the first core; nothing elsewhere."""
     info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(what)), "")
 
 
 def _key(shape: ModelShape) -> str:

@@ -18,6 +18,7 @@ from quail_frames.optimizer.explain import PlanGraph, explain, explanation, plan
 from quail_frames.optimizer.explain.text import step_lines
 from quail_frames.optimizer.explain.words import steps
 from quail_frames.plan.logical import Concat, Join, Node
+from quail_frames.runtime.named import shape_named
 from quail_frames.runtime.report import RunReport
 
 if TYPE_CHECKING:
@@ -204,7 +205,7 @@ def _shape(model: str | ModelShape | Mapping[str, Any] | Path) -> ModelShape:
     if isinstance(model, Mapping):
         return from_config(model)
     if isinstance(model, str) and not model.endswith(".json"):
-        return shape(model)
+        return shape_named(model) or shape(model)
     if isinstance(model, ModelShape):
         return model
     path = Path(model)

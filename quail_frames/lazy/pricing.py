@@ -13,8 +13,8 @@ from weakref import WeakKeyDictionary
 
 from quail_frames.cost.budgets import Budgets
 from quail_frames.cost.choices import Target
-from quail_frames.cost.devices import ORDINARY_CPU, Device, device, device_of_gpu
-from quail_frames.cost.local import kept_device, local_device
+from quail_frames.cost.devices import AMX_CPU, ORDINARY_CPU, Device, device, device_of_gpu
+from quail_frames.cost.local import cpu_has_amx, kept_device, local_device
 from quail_frames.cost.shapes import ModelShape, known_shape, shape
 from quail_frames.errors import CallError, PlanError
 from quail_frames.lazy.engines import EngineOptions, Runner, current
@@ -135,12 +135,15 @@ def place_named(model: str | ModelShape, where: str | Device) -> Place:
     return _approximate(Target.of(sizes, found), None, (), traits)
 
 
-def as_run_here(model: ModelShape) -> ModelShape:
-    """The shape in the type that a CPU runs it in: float32, where it is published in bfloat16.
+def as_run_here(model: ModelShape, dtype: str = "auto") -> ModelShape:
+    """The shape in the type that this CPU runs it in: that asked for, or where a CPU lacks AMX float32 for bfloat16.
 
-    Without matrix units for it bfloat16 is a thousand times slower, and so would the estimate be.
+    Without units for it bfloat16 is a thousand times slower, and so would the estimate be.
     """
-    return model.in_dtype("fp32") if model.dtype == model.matrix_dtype == "bf16" else model
+    if not model.dtype == model.matrix_dtype == "bf16":
+        return model
+    kept = cpu_has_amx() if dtype == "auto" else dtype != "float32"
+    return model if kept else model.in_dtype("fp32")
 
 
 def _unopened(options: EngineOptions) -> Place:
@@ -153,7 +156,7 @@ def _unopened(options: EngineOptions) -> Place:
     if sizes is None:
         note = f"the sizes of {options.model} are known once it is loaded; priced as {PRICED_AS}"
         return _approximate(shape(PRICED_AS), ORDINARY_CPU, (note,), traits)
-    sizes = as_run_here(sizes) if options.device == "cpu" else sizes
+    sizes = as_run_here(sizes, options.dtype) if options.device == "cpu" else sizes
     where, notes = _device(options.device, sizes, False)
     target = _target(sizes, where)
     if options.device == "cpu" and options.backend == "native":
@@ -196,7 +199,10 @@ def _device(name: str, model: ModelShape, measure: bool) -> tuple[Device, tuple[
     found = local_device(model) if measure else kept_device(model)
     if found is not None:
         return found, ("peaks of this machine as measured",)
-    return ORDINARY_CPU, ("this machine was not measured yet: priced as an ordinary CPU (estimate(device='local'))",)
+    with_amx = model.matrix_dtype == "bf16" and cpu_has_amx()
+    kind = "CPU with AMX" if with_amx else "CPU"
+    note = f"this machine was not measured yet: priced as an ordinary {kind} (estimate(device='local'))"
+    return AMX_CPU if with_amx else ORDINARY_CPU, (note,)
 
 
 def _gpu() -> tuple[Device, tuple[str, ...]]:

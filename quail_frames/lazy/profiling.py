@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from quail_frames.cost.devices import ORDINARY_CPU
+from quail_frames.cost.devices import UNMEASURED
 from quail_frames.cost.roofline import roofline
 from quail_frames.lazy.engines import Runner
 from quail_frames.lazy.execute import Run, run_plan
@@ -109,7 +109,7 @@ def _profile(
     target = estimate.prices.target
     whole = max(estimate.prices.target.budgets.tokens, 1)
     # On a machine that nobody has measured there is no speed of light to compare with.
-    known = target.device.name != ORDINARY_CPU.name
+    known = target.device.name not in UNMEASURED
     batches = min(1.0, report.fresh_tokens / whole)
     least = roofline(report.work, target.shape, target.device, batches).seconds if known else 0.0
     calls = []

@@ -99,7 +99,7 @@ class Joins:
         return replace(self, questions=tuple(fixed))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Step:
     """Question number `question` is asked with its text number `anchor` resident; `retain`: it stays so."""
 
@@ -129,6 +129,11 @@ class JoinPlan:
     def order(self) -> tuple[int, ...]:
         """Numbers of the questions in the order asked."""
         return tuple(step.question for step in self.steps)
+
+    @property
+    def rank(self) -> tuple[float, float, tuple[Step, ...]]:
+        """Of plans that cost the same the first in the order of their steps, whatever other plans were looked at."""
+        return self.seconds, self.kv_tokens, self.steps
 
 
 Known = dict[tuple[frozenset[int], int, int, bool], float]
@@ -163,7 +168,7 @@ def best_plan(joins: Joins, as_written: bool = False, known: Known | None = None
                     _add(following.setdefault(after, []), plans, step, seconds, kept)
         found = following
     complete = [plan for state, plans in found.items() if state.joined >= joins.relations for plan in plans]
-    return min(complete, key=lambda plan: (plan.seconds, plan.kv_tokens), default=None)
+    return min(complete, key=lambda plan: plan.rank, default=None)
 
 
 def steps_from(joins: Joins, state: State) -> Iterator[Step]:
@@ -255,6 +260,10 @@ def _add(kept: list[JoinPlan], plans: Sequence[JoinPlan], step: Step, seconds: f
     """Add each plan with one step more, and drop those that another beats in seconds and KV tokens."""
     for plan in plans:
         new = JoinPlan((*plan.steps, step), plan.seconds + seconds, max(plan.kv_tokens, tokens))
-        if not any(old.seconds <= new.seconds and old.kv_tokens <= new.kv_tokens for old in kept):
-            kept[:] = [old for old in kept if old.seconds < new.seconds or old.kv_tokens < new.kv_tokens]
+        if not any(_beats(old, new) for old in kept):
+            kept[:] = [old for old in kept if not _beats(new, old)]
             kept.append(new)
+
+
+def _beats(one: JoinPlan, other: JoinPlan) -> bool:
+    return one.seconds <= other.seconds and one.kv_tokens <= other.kv_tokens and one.rank <= other.rank

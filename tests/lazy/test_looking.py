@@ -16,7 +16,7 @@ import pytest
 
 import quail_frames as qf
 from quail_frames.cost.budgets import budgets
-from quail_frames.cost.devices import Device, device
+from quail_frames.cost.devices import UNMEASURED, Device, device
 from quail_frames.cost.roofline import roofline
 from quail_frames.cost.shapes import ModelShape, shape
 from quail_frames.cost.work import filter_chain
@@ -159,16 +159,18 @@ def test_estimates_for_other_models_load_nothing_and_say_what_is_unknown() -> No
     assert query().estimate(device="l40s", model={**config, "vocab_size": 1000}).model == "model"
     assert "llama-3.1-8b on rtx-4090: about" in repr(found)
     here = query().estimate(price_per_hour=1.0)
-    assert here.device == "ordinary-cpu" and here.dollars == pytest.approx(here.seconds / 3600)
+    assert here.device in UNMEASURED and here.dollars == pytest.approx(here.seconds / 3600)
     with pytest.raises(ModelError, match="did you mean"):
         query().estimate(device="h100-sxm", model="qwen3-5b")
     with pytest.raises(PlanError, match="does not fit on rtx-4090"):
         query().estimate(device="rtx-4090", model="llama-3.1-70b")
 
 
+@pytest.mark.parametrize(("amx", "dtype"), [(False, "fp32"), (True, "bf16")])
 def test_a_model_by_name_is_priced_on_this_machine_in_the_type_that_its_cpu_runs(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, amx: bool, dtype: str
 ) -> None:
+    monkeypatch.setattr(pricing, "cpu_has_amx", lambda: amx)
     priced: list[ModelShape] = []
 
     def measured(model: ModelShape) -> Device:
@@ -178,7 +180,7 @@ def test_a_model_by_name_is_priced_on_this_machine_in_the_type_that_its_cpu_runs
     monkeypatch.setattr(pricing, "local_device", measured)
     query().estimate(model="smollm2-135m")
     query().estimate(model=shape("smollm2-135m"))
-    assert [model.dtype for model in priced] == ["fp32", "bf16"]
+    assert [model.dtype for model in priced] == [dtype, "bf16"]
 
 
 class SomewhereElse:
@@ -255,12 +257,27 @@ def test_the_order_of_joins_is_a_decision_with_its_alternative() -> None:
     assert choice["alternatives"][0]["name"] == choice["chosen"]
 
 
+@pytest.mark.parametrize(("amx", "dtype"), [(False, "fp32"), (True, "bf16")])
+def test_an_engine_that_is_not_open_is_priced_in_the_type_that_it_will_run_in(
+    monkeypatch: pytest.MonkeyPatch, amx: bool, dtype: str
+) -> None:
+    monkeypatch.setattr(pricing, "cpu_has_amx", lambda: amx)
+    monkeypatch.setattr(pricing, "kept_device", lambda model: None)
+    for asked, priced in (("auto", dtype), ("float32", "fp32"), ("bfloat16", "bf16")):
+        engines.configure(dtype=asked)
+        target = pricing.place_of(None).target
+        fast = amx and priced == "bf16"
+        assert target.shape.dtype == priced
+        assert target.device.name == ("ordinary-cpu-amx" if fast else "ordinary-cpu")
+        assert ("CPU with AMX" in query().explain()) == fast
+
+
 def test_an_engine_that_is_not_open_is_explained_as_it_will_run() -> None:
-    engines.configure()
+    engines.configure(dtype="float32")
     text = query().explain()
     assert "label scoring of c): decision_choice" in text and "model smollm2-135m-decide (fp32)" in text
     assert "batches of 2,048 tokens" in text
-    engines.configure(token_budget=512, kv_budget=1 << 30)
+    engines.configure(dtype="float32", token_budget=512, kv_budget=1 << 30)
     place = pricing.place_of(None)
     assert (place.target.budgets.tokens, place.target.budgets.kv_tokens) == (512, (1 << 30) // 46_080 // 16 * 16)
     engines.configure("some-model", backend="openai", base_url="http://localhost:1")

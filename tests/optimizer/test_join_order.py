@@ -109,6 +109,20 @@ def test_a_plan_whose_rows_wait_is_taken_only_where_it_saves_a_fifth(joins: Join
     assert anchored.taken.order == found.taken.order, "the order is the one that the anchors were chosen with"
 
 
+def test_of_plans_that_cost_the_same_one_is_taken_whatever_anchors_are_fixed() -> None:
+    """Questions 2 and 3 may change places: nothing is told apart by which of them is asked first."""
+    texts = [Text(relation, "t", 5.0) for relation in range(4)]
+    sides, shares = [(0, 1), (0, 2), (0, 3), (2, 3)], (0.01, 0.01, 0.9, 0.9)
+    questions = tuple(
+        Question(f"{n}", (texts[left], texts[right]), (Form(frame=8.0, suffix=4.0, head_rows=1.0),) * 2, share)
+        for n, ((left, right), share) in enumerate(zip(sides, shares, strict=True))
+    )
+    joins = Joins((1.0, 1000.0, 1.0, 3.0), questions, seconds, math.inf)
+    found = planned_joins(joins, movable=True)
+    anchors = [0 if found.anchor(number) == "left" else 1 for number in range(4)]
+    assert planned_joins(joins.anchored(anchors), movable=True).taken == found.taken
+
+
 def _cost(joins: Joins, steps: tuple[Step, ...]) -> float:
     total, state = 0.0, State()
     for step in steps:
