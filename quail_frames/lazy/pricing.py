@@ -39,7 +39,7 @@ from quail_frames.runtime.compiled import (
     piece_encoder,
 )
 from quail_frames.runtime.kv.pages import PAGE
-from quail_frames.runtime.named import CPU_TOKEN_BUDGET, cpu_kv_bytes, shape_named, traits_named
+from quail_frames.runtime.named import cpu_kv_bytes, cpu_token_budget, shape_named, traits_named
 from quail_frames.runtime.readouts.decision_choice import DecisionChoiceReadout
 from quail_frames.runtime.readouts.labels import LabelTokens
 from quail_frames.runtime.readouts.letters import letter_tokens
@@ -176,7 +176,8 @@ def _traits(options: EngineOptions) -> ModelTraits:
 
 def _with_cpu_budgets(target: Target, options: EngineOptions) -> Target:
     """The target with the budgets that an engine on this CPU will have."""
-    tokens, kv_bytes = options.token_budget or CPU_TOKEN_BUDGET, options.kv_budget
+    tokens = options.token_budget or cpu_token_budget(target.shape.matrix_dtype == "bf16")
+    kv_bytes = options.kv_budget
     pages = (cpu_kv_bytes() if kv_bytes is None else kv_bytes) // (int(target.shape.kv_bytes_per_token) * PAGE)
     return replace(target, budgets=replace(target.budgets, tokens=tokens, kv_tokens=pages * PAGE))
 

@@ -25,7 +25,7 @@ from quail_frames.runtime.models.decision_head import DecisionHead
 from quail_frames.runtime.models.decoder import Decoder
 from quail_frames.runtime.models.load import Dtype, ModelSpec, load_model, resolve_dtype, torch_device
 from quail_frames.runtime.models.products import fastest, libraries, speeds
-from quail_frames.runtime.named import CPU_TOKEN_BUDGET, cpu_kv_bytes
+from quail_frames.runtime.named import cpu_kv_bytes, cpu_token_budget
 from quail_frames.runtime.native.attention import NativeAttention, attends
 from quail_frames.runtime.native.library import usable
 from quail_frames.runtime.options import AttentionPath, Library, Products
@@ -129,7 +129,7 @@ def open_torch_model(
         context_length=loaded.spec.context_length,
         kv_bytes_per_token=per_token,
         default_kv_bytes=cpu_kv_bytes(),
-        default_token_budget=CPU_TOKEN_BUDGET,
+        default_token_budget=cpu_token_budget(decoder.dtype == torch.bfloat16),
         recompute_cost=recompute_cost(config),
         reads_of_a_token=reads_of_a_token(shape, ORDINARY_CPU),
     )

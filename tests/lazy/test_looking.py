@@ -25,6 +25,7 @@ from quail_frames.lazy import engines, pricing
 from quail_frames.plan.conditions import Answer
 from quail_frames.plan.logical import Ask, walk
 from quail_frames.plan.selectivity import SEEN, Counts
+from quail_frames.runtime import named
 
 REVIEWS = pl.DataFrame(
     {
@@ -261,7 +262,8 @@ def test_the_order_of_joins_is_a_decision_with_its_alternative() -> None:
 def test_an_engine_that_is_not_open_is_priced_in_the_type_that_it_will_run_in(
     monkeypatch: pytest.MonkeyPatch, amx: bool, dtype: str
 ) -> None:
-    monkeypatch.setattr(pricing, "cpu_has_amx", lambda: amx)
+    for module in (pricing, named):
+        monkeypatch.setattr(module, "cpu_has_amx", lambda: amx)
     monkeypatch.setattr(pricing, "kept_device", lambda model: None)
     for asked, priced in (("auto", dtype), ("float32", "fp32"), ("bfloat16", "bf16")):
         engines.configure(dtype=asked)
@@ -269,7 +271,8 @@ def test_an_engine_that_is_not_open_is_priced_in_the_type_that_it_will_run_in(
         fast = amx and priced == "bf16"
         assert target.shape.dtype == priced
         assert target.device.name == ("ordinary-cpu-amx" if fast else "ordinary-cpu")
-        assert ("CPU with AMX" in query().explain()) == fast
+        text = query().explain()
+        assert ("CPU with AMX" in text) == fast and f"batches of {'6,144' if fast else '2,048'} tokens" in text
 
 
 def test_an_engine_that_is_not_open_is_explained_as_it_will_run() -> None:
