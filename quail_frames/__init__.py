@@ -86,6 +86,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> Any:
     """Names imported when first used: the runtime's load torch, the SQL context loads sqlglot."""
     if name in _ON_USE:

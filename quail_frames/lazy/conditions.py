@@ -11,6 +11,8 @@ from typing import Any
 
 import polars as pl
 
+from quail_frames.errors import CallError
+from quail_frames.lazy.calls import nearest
 from quail_frames.plan.calls import AiCall, AiClassify, AiIf, AiScore
 from quail_frames.plan.conditions import And, Answer, Comparison, Condition, LabelTest, Mask, Not, Or, ScoreTest
 
@@ -73,7 +75,9 @@ class ConditionBuilder:
         if isinstance(call, AiScore):
             return _score_test(number, expr, _parts(expr))
         if isinstance(call, AiClassify) and not call.probabilities:
-            return _label_test(number, expr, _parts(expr))
+            test = _label_test(number, expr, _parts(expr))
+            _check_labels(test, call)
+            return test
         return None
 
     def _call(self, column: pl.Expr) -> tuple[int, AiCall | None]:
@@ -147,7 +151,17 @@ def _score_test(number: int, expr: pl.Expr, parts: Sequence[pl.Expr]) -> Conditi
     return None
 
 
-def _label_test(number: int, expr: pl.Expr, parts: Sequence[pl.Expr]) -> Condition | None:
+def _check_labels(test: LabelTest | None, call: AiClassify) -> None:
+    """Refuse a test for what is no label: it would quietly find no row, or every row."""
+    unknown = [label for label in test.labels if label not in call.labels] if test is not None else []
+    if unknown:
+        raise CallError(
+            f"a predicate compares ai_classify's answer with {unknown[0]!r}, which is none of its labels"
+            f"{nearest(unknown[0], call.labels)}"
+        )
+
+
+def _label_test(number: int, expr: pl.Expr, parts: Sequence[pl.Expr]) -> LabelTest | None:
     if len(parts) != 2:
         return None
     literals = [_literal(part) for part in parts]

@@ -154,7 +154,7 @@ def test_an_absent_vllm_and_a_schedule_that_is_none_are_refused_with_advice(tmp_
     with pytest.raises(qf.ModelError, match="choose 'pipelined' or 'stages'"):
         Engine(str(tmp_path), backend="vllm", schedule="staged")
     if find_spec("vllm") is None:
-        with pytest.raises(qf.ModelError, match=r"needs the package vllm: pip install 'quail-frames\[vllm\]'"):
+        with pytest.raises(qf.ModelError, match=r"needs the package vllm: pip install vllm\."):
             Engine(str(tmp_path), backend="vllm")
 
 

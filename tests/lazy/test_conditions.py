@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 
 import quail_frames as qf
+from quail_frames.errors import CallError
 from quail_frames.lazy.record import Recorder
 from quail_frames.plan.conditions import And, Answer, LabelTest, Mask, Not, Or, ScoreTest
 
@@ -28,7 +29,7 @@ EXACT = {
     "label": (LABEL == "x", LabelTest(0, ("x",))),
     "label flipped": (pl.lit("x") == LABEL, LabelTest(0, ("x",))),
     "label not": (LABEL != "x", LabelTest(0, ("x",), negated=True)),
-    "labels": (LABEL.is_in(["x", "other"]), LabelTest(0, ("x", "other"))),
+    "labels": (LABEL.is_in(["x", "y"]), LabelTest(0, ("x", "y"))),
     "labels series": (~LABEL.is_in(pl.Series(["x"])), Not(LabelTest(0, ("x",)))),
 }
 OPAQUE = {
@@ -54,6 +55,12 @@ def test_an_exact_predicate_is_a_condition(expr: pl.Expr, condition) -> None:
     (predicate,) = Recorder(SCHEMA).predicates(expr)
     assert predicate.test is not None
     assert predicate.test.condition == condition
+
+
+@pytest.mark.parametrize("expr", [LABEL == "X", pl.lit("X") != LABEL, LABEL.is_in(["y", "X"])])
+def test_a_comparison_with_what_is_no_label_is_refused(expr: pl.Expr) -> None:
+    with pytest.raises(CallError, match="'X', which is none of its labels; did you mean 'x'"):
+        Recorder(SCHEMA).predicates(expr)
 
 
 @pytest.mark.parametrize("expr", OPAQUE.values(), ids=OPAQUE)

@@ -35,4 +35,4 @@ def open_backend(backend: str, model: str, native: NativeOptions, options: Mappi
 
 def _need(package: str, backend: str) -> None:
     if find_spec(package) is None:
-        raise ModelError(f"backend={backend!r} needs the package {package}: pip install 'quail-frames[{backend}]'.")
+        raise ModelError(f"backend={backend!r} needs the package {package}: pip install {package}.")
