@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import platform
 import sys
 import time
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import platformdirs
 
+from quail_frames.cost.cpu import cpu_model
 from quail_frames.cost.devices import Device
 from quail_frames.cost.shapes import Dtype, ModelShape
 from quail_frames.errors import PlanError
@@ -153,23 +153,6 @@ def machine_memory() -> float:
     limit = Path("/sys/fs/cgroup/memory.max")
     text = limit.read_text(encoding="utf-8").strip() if limit.exists() else "max"
     return total if text == "max" else min(total, float(text))
-
-
-def cpu_model() -> str:
-    """Name of the CPU as the system states it."""
-    return _cpu_states("model name") or platform.processor() or platform.machine()
-
-
-def cpu_has_amx() -> bool:
-    """Whether the CPU has units for products in bfloat16, as Linux states it: torch knows too, but loads for long."""
-    return "amx_bf16" in _cpu_states("flags").split()
-
-
-def _cpu_states(what: str) -> str:
-    """What Linux says of the first core; nothing elsewhere."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(what)), "")
 
 
 def _key(shape: ModelShape) -> str:

@@ -13,8 +13,9 @@ from weakref import WeakKeyDictionary
 
 from quail_frames.cost.budgets import Budgets
 from quail_frames.cost.choices import Target
+from quail_frames.cost.cpu import cpu_has_amx
 from quail_frames.cost.devices import AMX_CPU, ORDINARY_CPU, Device, device, device_of_gpu
-from quail_frames.cost.local import cpu_has_amx, kept_device, local_device
+from quail_frames.cost.local import kept_device, local_device
 from quail_frames.cost.shapes import ModelShape, known_shape, shape
 from quail_frames.errors import CallError, PlanError
 from quail_frames.lazy.engines import EngineOptions, Runner, current

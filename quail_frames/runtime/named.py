@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from quail_frames.cost.local import cpu_has_amx
+from quail_frames.cost.cpu import cpu_has_amx
 from quail_frames.cost.shapes import ModelShape, known_shape
 from quail_frames.runtime.compiled import DecisionFormat, ModelTraits
 from quail_frames.runtime.models.adapter_file import adapter_path, read_header

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from quail_frames.cost.choices import Target
-from quail_frames.cost.local import cpu_model, kept_device, local_device, machine_memory, measured
+from quail_frames.cost.cpu import cpu_model
+from quail_frames.cost.local import kept_device, local_device, machine_memory, measured
 from quail_frames.cost.shapes import shape
 from quail_frames.cost.work import prefill
 
